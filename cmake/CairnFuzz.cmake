@@ -5,13 +5,13 @@
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "CAIRN_BUILD_FUZZ needs clang: use `cmake --preset fuzz`")
 endif()
-# What the library's headers of C++ deprecate inside of themselves, clang tells whoever uses them.
-# And clang alone checks what base/core/mutex.h lets code say about its locks.
+# clang warns about deprecations inside libstdc++ itself.
+# And only clang checks the lock annotations of base/core/mutex.h.
 target_compile_options(cairn PRIVATE -fsanitize=fuzzer-no-link -Wno-deprecated-declarations
   -Wthread-safety -Werror=thread-safety)
-# A folder is compiled as one file, since most of the time went into the headers that its files
-# share. Alone stay those with options of their own, and those that give a name that another file of
-# their folder has a meaning of their own.
+# A folder is compiled as one file, since most of the time went into the headers that its files share.
+# Files with options of their own are compiled alone, and so are those that redefine a name of another
+# file in their folder.
 set(alone api/c/model api/c/objects base/codec/kv64 base/codec/kv_frame base/codec/kv_view
           base/codec/model base/codec/token_block base/core/slab_arena base/io/fiber
           engine/gpu/gpu_views engine/manifest/manifest engine/objects/object_gets

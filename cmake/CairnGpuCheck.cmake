@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What tools/gpu-check brings to a machine with a GPU: the tests that can use a card, and the
-# benchmark of `cairn-bench gpu`, each a program that needs nothing there but libc and the driver.
-# They are linked from objects that other programs are made of anyway, and only when asked for.
+# The programs that tools/gpu-check runs on a machine with a GPU: the tests that can use a card, and the
+# benchmark of `cairn-bench gpu`. Each needs nothing there but libc and the driver. They are linked from
+# objects that other programs need anyway, and only when asked for.
 #
 #   cairn-gpu-check-tests   tests/gpu, tests/engine/gpu_restore_test.cc and gpu_card_test.cc
 #   cairn-gpu-check-bench   tools/gpu_check/main.cc, tools/bench/gpu*
@@ -48,7 +48,7 @@ cairn_add_gpu_check(cairn-gpu-check-bench
   OBJECTS tools/gpu_check/main.cc
           "$<FILTER:$<TARGET_OBJECTS:cairn-bench>,INCLUDE,/bench/(gpu[a-z_]*|bench|fixture|kv_source|machine|raw|ring)[.]cc>")
 
-# The folder is made, and what is in it runs: on the CPU, where there is no card.
+# Makes the folder, and runs the programs in it: on the CPU, if there is no card.
 set(gpu_check_folder ${PROJECT_BINARY_DIR}/gpu-check)
 add_test(NAME gpu_check.build
   COMMAND ${PROJECT_SOURCE_DIR}/tools/gpu-check --build ${PROJECT_BINARY_DIR} ${gpu_check_folder})

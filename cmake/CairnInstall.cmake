@@ -5,8 +5,8 @@
 include(CMakePackageConfigHelpers)
 set(cairn_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cairn)
 
-# Debug information is for those who build: what is installed has none. (CMake strips no static
-# library by itself; it keeps its symbols, without which nothing could be linked.)
+# Debug information is for developers: installed files have none. (CMake strips no static library by
+# itself; it keeps its symbols, without which nothing could be linked.)
 install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
 install(TARGETS cairn EXPORT cairnTargets)
 if(NOT BUILD_SHARED_LIBS AND CMAKE_STRIP)
@@ -15,10 +15,10 @@ if(NOT BUILD_SHARED_LIBS AND CMAKE_STRIP)
 endif()
 install(DIRECTORY api/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT cairnTargets NAMESPACE cairn:: DESTINATION ${cairn_package_dir})
-# What an operator uses; the demo and the example live in the checkout.
+# The programs that an operator uses; the demo and the example live in the checkout.
 foreach(tool cairn-cli cairn-bench)
   if(TARGET ${tool})
-    install(TARGETS ${tool} OPTIONAL)  # As far as they were built.
+    install(TARGETS ${tool} OPTIONAL)  # Those that were built.
   endif()
 endforeach()
 
@@ -35,7 +35,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/cairnConfig.cmake ${PROJECT_BINARY_DIR}/cairnConfigVersion.cmake
   DESTINATION ${cairn_package_dir})
 
-# A static library passes its needs on; a shared one carries them.
+# A static library passes its dependencies on; a shared one contains them.
 set(CAIRN_PC_REQUIRES "libzstd libxxhash")
 set(CAIRN_PC_LIBS "-lstdc++ -lm -pthread")
 if(CAIRN_WITH_URING)

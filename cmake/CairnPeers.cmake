@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# tools/bench/peers/*.cc: what `cairn-bench peers` compares, with the engines whose libraries
-# are here. An absent one is named by the program as skipped. Sanitizers would watch foreign code that
-# was not built for them, so there it is chunk files alone.
+# tools/bench/peers/*.cc: the engines that `cairn-bench peers` compares, if their libraries are
+# installed. The program reports a missing one as skipped. Sanitizers would watch foreign code that was
+# not built for them, so in such builds only chunk files are compared.
 
-# What pkg-config calls them; LevelDB it does not know.
+# Their names for pkg-config, which does not know LevelDB.
 set(peer_package_lmdb lmdb)
 set(peer_package_rocksdb rocksdb)
 set(peer_package_sqlite sqlite3)

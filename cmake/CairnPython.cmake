@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The Python package. `pip install` brings an interpreter and nanobind with it; a build tree takes
-# those of build/python, which tools/setup makes. Where that is missing the rest is built all the
-# same, and ctest tells the tests of Python as not run (api/python/tests).
+# The Python package. `pip install` brings an interpreter and nanobind with it; a build tree takes those
+# of build/python, which tools/setup makes. If that is missing the rest is built all the same, and ctest
+# reports the tests of Python as not run (api/python/tests).
 
 if(NOT CAIRN_BUILD_PYTHON)
   return()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# cairn_precompile(<target> <argument>...): target_precompile_headers, without what gcc 12 then warns of
-# wrongly in std::string, which it no longer sees to be of a system header.
+# cairn_precompile(<target> <argument>...): target_precompile_headers, without the wrong warnings of gcc
+# 12 about std::string, which it then does not recognise as a system header's.
 function(cairn_precompile target)
   target_precompile_headers(${target} ${ARGN})
   target_compile_options(${target} PRIVATE
@@ -30,7 +30,8 @@ function(cairn_target_defaults target)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     list(APPEND options -march=x86-64-v2)
   endif()
-  # What libstdc++ 12 calls deprecated its own std::stable_sort uses, and clang from 15 on says so.
+  # libstdc++ 12 uses functions in std::stable_sort that it deprecates, and clang from 15 on warns about
+  # it.
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     list(APPEND options -Wno-deprecated-declarations)
   endif()

@@ -5,9 +5,9 @@
 #   *_serial_test.cc  cairn_<area>_serial_test  label quick-serial; runs with nothing beside it
 #   *_slow_test.cc    cairn_<area>_slow_test    label slow
 # `ctest -L` takes a regular expression, so `-L quick` and `-L serial` both find quick-serial.
-# In ctest a test is called <area>.<Suite>.<Name>. Other .cc files make a library, of which every
-# program takes what it uses; but those of tests/memory, which replace operator new, and of
-# tests/tools are linked into the programs of their folder alone.
+# In ctest a test is called <area>.<Suite>.<Name>. Other .cc files make a library, from which every
+# program takes what it uses; but those of tests/memory, which replace operator new, and of tests/tools
+# are linked into the programs of their folder alone.
 # Tests that draw begin at a seed that follows from the commit (tests/support/test_seed.h).
 # tests/support/source_dir.h names this tree, for golden files; tests/tools also gets CAIRN_BIN_DIR,
 # and the parts of cairn-bench that are tested alone.
@@ -70,8 +70,9 @@ function(cairn_add_test_program area suffix label timeout_s)
   add_executable(${target} ${ARGN})
   cairn_test_settings(${target})
   target_link_libraries(${target} PRIVATE cairn_test_support GTest::gtest_main)
-  # Tests are mostly made of what gtest's macros become: a third of the time to compile them. A
-  # third of what is left went into reading gtest's headers, so the first program's serve them all.
+  # Compiling tests mostly means compiling the expansions of gtest's macros: a third of the time. A third
+  # of the rest went into reading gtest's headers, so the first program's precompiled headers serve them
+  # all.
   target_compile_options(${target} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   get_property(headers_of GLOBAL PROPERTY CAIRN_TEST_HEADERS)
   if(headers_of)
@@ -124,8 +125,9 @@ foreach(area IN LISTS test_areas)
   endif()
 endforeach()
 
-# tests/c_abi/*.c is one program in C11, cairn_c_program, which is told a story and an empty directory;
-# c_abi.program.<story> runs each. It links a shared library, so that it finds only what that shows.
+# tests/c_abi/*.c is one program in C11, cairn_c_program, whose arguments are a story and an empty
+# directory; c_abi.program.<story> runs each. It links a shared library, so that it finds only exported
+# symbols.
 if(BUILD_SHARED_LIBS)
   set(shared cairn)
 else()

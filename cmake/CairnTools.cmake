@@ -52,10 +52,10 @@ if(CAIRN_BUILD_TOOLS)
 endif()
 if(CAIRN_BUILD_BENCH)
   pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
-  # With the malloc that a user's process has.
+  # Uses the malloc of a user's process.
   cairn_add_tool(cairn-bench tools/bench SYSTEM_MALLOC LIBRARIES cairn_llama PkgConfig::ARCHIVE)
   include(cmake/CairnPeers.cmake)
-  if(NOT CAIRN_SANITIZE)  # Which would watch foreign code that was not built for it.
+  if(NOT CAIRN_SANITIZE)  # A sanitizer would watch foreign code not built for it.
     find_package(benchmark QUIET)
   endif()
   if(benchmark_FOUND)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Choices that belong to whoever owns the build, hence made only when cairn is the top project.
+# Choices for the owner of the build, hence made only when cairn is the top project.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
@@ -16,7 +16,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_program(CAIRN_CCACHE ccache)
 if(CAIRN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CAIRN_CCACHE})
-  # Else it stores nothing that uses precompiled headers, as tests do.
+  # Else it caches nothing that uses precompiled headers, as tests do.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CAIRN_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CAIRN_CCACHE})

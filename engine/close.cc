@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Closing. What Close tells of is on the device; nothing depends on the rest but the time that the
-// next opening takes.
+// Closing. Everything that Close acknowledges is on the device; the rest only affects the time of
+// the next opening.
 #include "base/core/out_of_memory.h"
 #include "base/io/no_cancel.h"
 #include "engine/store_core.h"
@@ -10,24 +10,24 @@ namespace cairn {
 
 StoreCore::~StoreCore() { static_cast<void>(Close()); }
 
-// A child of fork() has a copy of everything, made at a moment when others held locks of it and
-// were on their way to the disk; its threads do not exist. So it takes nothing apart.
+// A child of fork() has a copy of everything, made while other threads held locks of it and wrote
+// to the disk; those threads do not exist in it. So it takes nothing apart.
 void StoreCore::Destroy(StoreCore* core) {
   const io::NoCancel guard;
   if (!core->lifecycle_.IsInChild()) delete core;
 }
 
-// Nothing depends on it but the time that the next opening takes.
+// Only the time of the next opening depends on it.
 void StoreCore::DumpAtClose() {
   {
     std::lock_guard lock(committer_.mutex());
     const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
     const uint64_t last = log_->last_reserved_sequence();
-    // Who writes behind what a salvage left out has given that up; else no opening but a salvage
-    // would pass it. Until then another opening may have it, with the file that was damaged.
+    // Writing behind records that a salvage left out gives them up; otherwise only a salvage could
+    // open the store. Until then another opening may recover them, with the damaged file.
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
-    // The last dump may have been stopped behind its first step.
+    // The last dump may have stopped after its first step.
     const bool names_hints = indexer_ != nullptr && indexer_->WantDump(/*at_close=*/true);
     if (!gives_up && !names_hints && !space_.flusher().IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
@@ -53,7 +53,7 @@ Status StoreCore::CloseLog() {
 
 Status StoreCore::Close() {
   const io::Turn::Holder turn(&close_turn_);
-  // Never opened: what Open started is taken down with the members. Or closed before.
+  // Never opened: members take down what Open started. Or closed before.
   if (!lifecycle_.open()) return closed_;
   static_cast<void>(Guarded([this] { return space_.GiveBackAtClose(), Status::Ok(); }));
   lifecycle_.Close();
@@ -70,17 +70,17 @@ Status StoreCore::Close() {
   Status status = joined_.EndAll();
   lifecycle_.AwaitUses();
   arrivals_.Stop();
-  executor_->Stop();  // Finishes what was posted. Its jobs look for it here.
+  executor_->Stop();  // Finishes posted jobs. They look for it here.
   reads_.Stop();
   const Status log_closed = Guarded([this] { return CloseLog(); });
   if (!log_closed.ok()) status = log_closed;
-  // Whatever is still pending has been decided by now.
+  // All tickets that could end have ended.
   tickets_.CutByClose();
   hints_.Close();
   gpu_sources_.Clear();
   reader_.LetGo();  // Handles may outlive this by far.
   arena_.Clear();
-  lock_.reset();  // The log stays for calls that are under way; it refuses everything now.
+  lock_.reset();  // The log stays for calls under way; it refuses new ones.
   return closed_ = status;
 }
 

@@ -14,7 +14,7 @@ void AddTree(const MetricsSources& from, StoreMetrics* metrics) {
   std::lock_guard lock(from.committer->mutex());
   metrics->models = tree.models().size();
   for (const auto& [number, use] : tree.tables()) {
-    // One that nobody needs is as good as gone: its file may be, before the index knows.
+    // A table that nothing needs counts as gone: its file may be deleted before the index knows.
     if (use.live_bytes == 0) continue;
     ++metrics->tables;
     metrics->table_bytes += use.bytes;
@@ -113,7 +113,7 @@ void AddObjects(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->object_directory_whole = directory.whole ? 1 : 0;
 }
 
-// Behind the tree: it sums up what that says of tables.
+// After the tree, whose figures of tables it sums up.
 void AddLog(const MetricsSources& from, StoreMetrics* metrics) {
   const wal::Log::Counters log = from.log->counters();
   metrics->log_groups = log.groups;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A StoreMetrics of one moment: from the counters that the parts of a store keep, the log's own,
-// and the tree's sums. Takes the commit lock for a moment. Nothing is changed but the counter of
-// bytes written, which learns of what was.
+// Takes a StoreMetrics of one moment from the counters that the parts of a store keep, the log's
+// own and the sums of the tree. Holds the commit lock for a moment. Changes nothing but the counter
+// of bytes written, which is brought up to date.
 #pragma once
 
 #include <cstdint>

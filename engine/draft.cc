@@ -33,7 +33,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
   DraftState(const DraftState&) = delete;
   DraftState& operator=(const DraftState&) = delete;
 
-  // The room of a draft that goes in a child of fork() is the parent's.
+  // The staging memory of a draft in a child of fork() belongs to the parent.
   static void Destroy(DraftState * draft) {
     const io::NoCancel guard;
     if (!draft->core_->lifecycle().IsInChild()) delete draft;
@@ -76,16 +76,16 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
       puts_->Uncommit();
       keep_.reset();
       ended_.store(false);
-      if (aborted_.load()) Abort();  // Meanwhile, by another handle.
+      if (aborted_.load()) Abort();  // Another handle aborted it meanwhile.
     }
     return ticket;
   }
 
   void Abort() {
-    // The threads that end the puts, which are waited for, are the parent's.
+    // The threads that end the puts, which must be waited for, are the parent's.
     if (core_->lifecycle().IsInChild()) return;
     aborted_.store(true);
-    // What was committed goes on, whatever other handles say.
+    // A committed append goes on, whatever other handles do.
     if (!ended_.exchange(true)) puts_->Stop();
   }
 
@@ -145,7 +145,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
       return Bad("states are given to Commit in host memory");
     }
     if (!views_.empty()) whole.kv = &kv_;
-    keep_ = options.keep;  // Goes when nothing that was put is read any more.
+    keep_ = options.keep;  // Freed when no put is read any more.
     engine::Drafted drafted{.keep = shared_from_this(), .version = version_};
     if (has_puts_.load(std::memory_order_acquire)) drafted.arrival = puts_->arrival();
     return core_->appender().Append(id_, whole, options, std::move(drafted));

@@ -16,7 +16,7 @@ namespace cairn {
 
 namespace {
 
-// Through pinned memory, a little at a time.
+// Copies through pinned memory, a little at a time.
 class Bounce {
  public:
   explicit Bounce(gpu::Device* device) : device_(device) {}
@@ -33,7 +33,7 @@ class Bounce {
     has_stream_ = true;
     CAIRN_ASSIGN_OR_RETURN(event_, device_->NewEvent());
     has_event_ = true;
-    // What the simulated device gave once it never gives again: no more than is needed.
+    // The simulated device never reuses memory: take no more than needed.
     const uint64_t room = std::clamp<uint64_t>(bytes, 1, kBytes);
     CAIRN_ASSIGN_OR_RETURN(pinned_, device_->Allocate(gpu::Memory::kPinned, room));
     for (uint64_t done = 0; done < bytes;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of a store ask of the store around them, and what they are given.
+// Implements the services that parts of a store ask for, and connects the parts.
 #include <new>
 #include <string>
 
@@ -115,7 +115,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
   Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
 
  private:
-  // The branch was read. For whom will have to choose who goes; nobody does in most stores.
+  // Records that the branch was read. Only stores that may have to evict need that; most do not.
   void NoteUsed(const Head& head, uint64_t now_ns) {
     const bool matters = core_->options_.evict != Evict::kNever || head.keep != Keep() ||
                          head.use->policy != NamespacePolicy();
@@ -183,7 +183,7 @@ engine::Follower::Means StoreCore::MakeFollowMeans() {
           .reader = &reader_};
 }
 
-// The log is open, and its threads run.
+// Call when the log is open and its threads run.
 void StoreCore::StartParts() {
   write_means_.log = log_.get();
   write_means_.timer = timer_.get();
@@ -216,11 +216,11 @@ void StoreCore::OnEventOf(const char* what, const Status& status) {
   if (options_.listener == nullptr || !options_.listener->on_event) return;
   try {
     options_.listener->on_event(what + status.ToString());
-  } catch (const std::bad_alloc&) {  // It is told to the next who asks, too.
+  } catch (const std::bad_alloc&) {  // The next call gets the error, too.
   }
 }
 
-// A disk that does not tell what it has refuses when it is full.
+// A disk that does not report its free space refuses when it is full.
 uint64_t StoreCore::FreeOnDisk() const {
   const auto space = world_.files->Space(path_);
   return space.ok() ? space->free_bytes : UINT64_MAX;

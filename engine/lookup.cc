@@ -14,8 +14,8 @@ namespace cairn::engine {
 
 namespace {
 
-// A cursor is the key behind which the next page begins: name, NUL, id. Names hold no NUL, and a
-// cursor that was made up is simply a place in the order.
+// A cursor is the key behind which the next page begins: name, NUL, id. Names hold no NUL, and an
+// invented cursor is simply a place in the order.
 std::string MakeCursor(const std::string& name, uint64_t id) {
   return name + '\0' + std::to_string(id);
 }
@@ -87,7 +87,7 @@ Result<BranchPage> Lookup::ListBranches(std::string_view ns, std::string_view pr
   joined_->FlushAll();
   Tree::NameKey from{std::string(ns), std::string(prefix), 0};
   if (!cursor.empty()) from = std::max(from, ParseCursor(ns, cursor));
-  const size_t one_more = limit == SIZE_MAX ? limit : limit + 1;  // To know whether that is all.
+  const size_t one_more = limit == SIZE_MAX ? limit : limit + 1;  // To know whether there are more.
   CAIRN_ASSIGN_OR_RETURN(std::vector<Head> heads,
                          means_.access->ReadInOrder(std::move(from), one_more));
   BranchPage page;
@@ -176,8 +176,8 @@ Result<uint64_t> Lookup::Length(BranchId id) const {
   return head.lengths[kTokenLane];
 }
 
-// A length is durable with the sequence that brought it; a rewind makes the longer ones before it
-// history, so the newest durable one counts.
+// A length is durable with the sequence that brought it. A rewind makes longer ones before it
+// obsolete, so the newest durable one counts.
 Result<uint64_t> Lookup::DurableLength(BranchId id) const {
   Committer::Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));

@@ -26,7 +26,7 @@ Result<MemoryLine::Share> MemoryLine::Take(uint64_t bytes, const std::function<S
         line_.pop_front();
         Share share = Give(bytes);
         lock.Unlock();
-        Changed();  // There may be enough for the next as well.
+        Changed();  // There may be enough for the next one as well.
         return share;
       }
       if (!status.ok()) {

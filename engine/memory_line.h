@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work that needs much memory stands in line for it, in the order in which it came, until there is
-// enough. Whatever it needs, one gets on when nobody else has any.
+// Work that needs much memory queues for it, first come, first served, until there is enough. If
+// nobody holds any, the first in line is admitted however much it asks for.
 //
 // Thread-safe. Take waits, so no lock may be held around it; nor may the owner of a share take
 // another of the same line.
@@ -21,7 +21,7 @@ namespace cairn::engine {
 
 class MemoryLine {
  public:
-  // What was taken, until it goes.
+  // The memory that was taken; gives it back when it is destroyed.
   class Share {
    public:
     Share() = default;
@@ -41,14 +41,14 @@ class MemoryLine {
     uint64_t bytes_ = 0;
   };
 
-  // `bytes_max` is taken at a time. `budget` is told of it; null where the memory itself is
-  // counted.
+  // At most `bytes_max` is lent at a time. `budget` is charged for it; null where the memory itself
+  // is already counted.
   MemoryLine(io::Scheduler& scheduler, uint64_t bytes_max, MemoryBudget* budget)
       : scheduler_(scheduler), bytes_max_(bytes_max), budget_(budget) {}
   MemoryLine(const MemoryLine&) = delete;
   MemoryLine& operator=(const MemoryLine&) = delete;
 
-  // `go_on` is asked while it waits, from time to time; what it says but Ok ends the wait.
+  // Asks `go_on` from time to time while it waits; anything but Ok ends the wait and is returned.
   Result<Share> Take(uint64_t bytes, const std::function<Status()>& go_on);
   uint64_t bytes_max() const { return bytes_max_; }
 
@@ -63,12 +63,12 @@ class MemoryLine {
   io::Scheduler& scheduler_;
   const uint64_t bytes_max_;
   MemoryBudget* const budget_;
-  std::atomic<uint32_t> word_{0};  // Changes when somebody leaves, or the line gets shorter.
+  std::atomic<uint32_t> word_{0};  // Changes when a share is given back, or the line gets shorter.
 
   Mutex mutex_;
   uint64_t taken_ CAIRN_GUARDED_BY(mutex_) = 0;
-  uint64_t came_ CAIRN_GUARDED_BY(mutex_) = 0;          // Each gets a number.
-  std::deque<uint64_t> line_ CAIRN_GUARDED_BY(mutex_);  // Of those who wait.
+  uint64_t came_ CAIRN_GUARDED_BY(mutex_) = 0;          // Each caller gets a number.
+  std::deque<uint64_t> line_ CAIRN_GUARDED_BY(mutex_);  // Numbers of those that wait.
 };
 
 }  // namespace cairn::engine

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How max_memory_bytes is divided, without what is pinned for GPUs. Each part is a bound that
-// nobody else's use makes smaller; what staging and read buffers do not use, the page cache has
-// meanwhile (base/core/memory_budget.h).
+// How max_memory_bytes is divided, without what is pinned for GPUs. Each part is a bound that is
+// guaranteed to its user; the page cache uses what staging and read buffers leave unused
+// (base/core/memory_budget.h).
 #pragma once
 
 #include <algorithm>
@@ -17,24 +17,25 @@ namespace cairn::engine {
 struct MemoryParts {
   uint64_t hot_tail = 0, staging = 0;
   uint64_t stages = 0;      // Of the space thread: KV that is sealed next.
-  uint64_t kept = 0;        // Of buffers that nobody has just now (base/core/block_arena.h).
+  uint64_t kept = 0;        // Free buffers kept for reuse (base/core/block_arena.h).
   uint64_t slab_bytes = 0;  // One slab of the page cache (base/core/slab_arena.h)...
-  uint64_t slab_kept = 0;   // ...and its places that no frame has just now.
+  uint64_t slab_kept = 0;   // ...and its free places that are kept.
   uint64_t tree = 0;
-  uint64_t reuse = 0;     // For prefixes and keys of objects; the latter take it as they need it.
-  uint64_t prefixes = 0;  // The part of `reuse` that prefixes have; 0 with Options::index off.
+  uint64_t reuse = 0;     // For prefixes and keys of objects; the latter take theirs as they need
+                          // it.
+  uint64_t prefixes = 0;  // The part of `reuse` that prefixes get; 0 with Options::index off.
   uint64_t index_blocks = 0;
   uint64_t directories = 0;  // Of open tables.
-  // For one window of each restore that runs: others wait in line (memory_line.h). And as much for
-  // further ones, which make a restore faster.
+  // One window for each restore that runs; others wait in line (memory_line.h). And as much again
+  // for further windows, which make a restore faster.
   uint64_t read_buffers = 0;
-  uint64_t pinned_kept = 0;  // Of read buffers for GPUs, for each, when there is one.
-  uint64_t ingests = 0;      // Layers that are packed, and what tables are written with. In line.
-  uint64_t page_floor = 0;   // What the page cache has at least.
+  uint64_t pinned_kept = 0;  // Read buffers kept for each GPU, if there is one.
+  uint64_t ingests = 0;      // Layers being packed, and buffers of table writers. In line.
+  uint64_t page_floor = 0;   // The least that the page cache has.
 
-  // Of `reuse`; more than that the directory of objects never has.
+  // Bound of the directory of objects, within `reuse`.
   uint64_t objects() const { return reuse - reuse / kPrefixShare; }
-  // Taken from the beginning to the end.
+  // Taken as long as the store is open.
   uint64_t fixed() const {
     return hot_tail + stages + kept + slab_kept + tree + prefixes + index_blocks + directories;
   }

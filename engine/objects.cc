@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public class Objects: it guards, and passes on to ObjectSpace.
+// The public class Objects: checks the call, and passes it on to ObjectSpace.
 #include "cairn/objects.h"
 
 #include "base/core/check.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What public classes do around every call: they guard against empty handles, use in a child after
-// fork(), exceptions, and the cancellation of their thread.
+// Every call of a public class goes through this. It guards against empty handles, use in a child
+// after fork(), exceptions, and the cancellation of the calling thread.
 #pragma once
 
 #include <memory>

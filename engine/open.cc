@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening. Order matters twice: the lock comes before anything is read, and the log's first segment
-// is durable before the manifest that names it, which is before the first record.
+// Opening. Order matters twice: the lock is taken before anything is read; and the log's first
+// segment is durable before the manifest that names it, and that before the first record.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -27,7 +27,7 @@ Result<io::World> ChooseWorld(const std::string& path, const Options& options, s
   return io::MakeRealWorld(backend, why, options.file_mode);
 }
 
-// Before any part looks at them.
+// Call before any part reads the options.
 Options With(Options options, const Allocator& allocator) {
   options.allocator = allocator;
   return options;
@@ -108,8 +108,8 @@ Result<std::shared_ptr<StoreCore>> StoreCore::Open(const std::string& path,
   return core;
 }
 
-// The manifest comes last: it is what makes a directory a store. A crash before leaves none, and
-// the next Open begins again.
+// The manifest comes last: it makes a directory a store. After a crash before that there is none,
+// and the next Open begins again.
 Status StoreCore::CreateFiles() {
   io::FileSystem& files = *world_.files;
   if (options_.segment_bytes == 0) options_.segment_bytes = engine::kSegmentBytes;
@@ -144,7 +144,7 @@ Status StoreCore::CreateFiles() {
   CAIRN_RETURN_IF_ERROR(recovery_.OpenTree(manifest_.at_opening(), &committer_.tree()));
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), manifest_.at_opening());
   CAIRN_RETURN_IF_ERROR(ClaimTables());
-  // First: whoever finds the manifest takes the store for made.
+  // First: an opening that finds the manifest takes the store for complete.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
     CAIRN_RETURN_IF_ERROR(files.SyncDirectory(io::ParentPath(path_)));
   }
@@ -153,7 +153,7 @@ Status StoreCore::CreateFiles() {
   return Status::Ok();
 }
 
-// Of a store that is there.
+// For an existing store.
 Status StoreCore::CheckSegmentBytes() const {
   const uint64_t asked = options_.segment_bytes;
   const uint64_t has = manifest_.at_opening().segment_bytes;
@@ -167,7 +167,7 @@ Status StoreCore::OpenFiles() {
   io::FileSystem& files = *world_.files;
   if (options_.read_only) return OpenFollower();
   auto manifest_first = engine::ReadManifest(files, path_);
-  // Nothing of ours is put into a directory that belongs to something else.
+  // Nothing is put into a directory that belongs to something else.
   if (!manifest_first.ok() && manifest_first.status().code() == StatusCode::kNotFound) {
     CAIRN_RETURN_IF_ERROR(engine::CheckDirectoryIsFree(files, path_));
     CAIRN_RETURN_IF_ERROR(engine::NoStoreHere(
@@ -182,10 +182,10 @@ Status StoreCore::OpenFiles() {
     return Status(StatusCode::kAlreadyExists, path_ + ": a store is here already");
   }
   const bool named = !manifest->named.empty();
-  if (indexer_ == nullptr) manifest->named.clear();  // They will not know what comes now.
+  if (indexer_ == nullptr) manifest->named.clear();  // They would miss later commits.
   manifest_.Begin(std::move(*manifest));
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
-  // Whoever wrote the manifest may have ended before its name was durable.
+  // The writer of the manifest may have ended before its name was durable.
   CAIRN_RETURN_IF_ERROR(files.SyncDirectory(path_));
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(files, path_));
   wal::RecoveryOptions recovery;
@@ -201,11 +201,11 @@ Status StoreCore::OpenFiles() {
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened);
-  CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: what they leave is there for new segments.
+  CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: the space they free is for new segments.
   CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
-  // What was salvaged is all that later openings may ask for. What comes now takes the numbers of
-  // what was lost; if the index has that, it must not be taken for it.
+  // Later openings may only ask for what was salvaged. New records reuse the sequences of lost
+  // ones; the index must not take them for those.
   if (const uint64_t last = log_->last_reserved_sequence(); last < opened.last_sequence) {
     CAIRN_RETURN_IF_ERROR(manifest_.Edit([&](engine::Manifest* next) {
       next->next_id = committer_.tree().next_id();
@@ -216,7 +216,7 @@ Status StoreCore::OpenFiles() {
     }));
     space_.flusher().SetDumped(opened.index_sequence);
   }
-  // Those that are given up have no tables any more.
+  // Hints that were given up have no tables any more.
   const bool kept = indexer_ != nullptr && indexer_->ForManifest(opened.index_sequence).has_value();
   if (named && !kept) {
     CAIRN_RETURN_IF_ERROR(manifest_.Edit([](engine::Manifest* next) { next->named.clear(); }));
@@ -225,7 +225,7 @@ Status StoreCore::OpenFiles() {
   return Status::Ok();
 }
 
-// Nothing is put into the directory.
+// Puts nothing into the directory.
 Status StoreCore::OpenFollower() {
   auto manifest = engine::ReadManifest(*world_.files, path_);
   if (manifest.status().code() == StatusCode::kNotFound)
@@ -262,8 +262,8 @@ void StoreCore::SetTableContext() {
   space_.retirer().SetLogStart(manifest_.at_opening().log_start_segment);
 }
 
-// For a store that writes, after replay: what is there is counted, what nothing names goes. No
-// number of a table that is named is given again, whatever the manifest says.
+// For a store that writes, after replay: counts existing tables and removes those that nothing
+// names. The number of a named table is never given again, whatever the manifest says.
 Status StoreCore::ClaimTables() {
   const sstable::TableContext& context = reader_.tables().context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
@@ -296,11 +296,11 @@ Status StoreCore::ClaimTables() {
   return sstable::RemoveTableOrphans(*world_.files, context.directory, live);
 }
 
-// What comes from here on is another history than that of a copy, which goes on from here, too. The
-// name is durable before anything is written.
+// From here on the store's history differs from that of a copy, which continues from here, too. The
+// new history's name is durable before anything else is written.
 Status StoreCore::BeginHistory(const wal::RecoveredLog& recovered) {
-  // The log is about to take what was cut for other segments, headers and all. A crash then must
-  // not leave a log that shows fewer epochs than were used.
+  // The log is about to reuse the segments that were cut, headers and all. After a crash then the
+  // log must not show fewer epochs than were used.
   const uint64_t used = recovered.next_epoch - 1;
   const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
   const bool cut = options_.salvage && CAIRN_KEPT(kEpochBeforeCut) &&
@@ -322,7 +322,7 @@ void StoreCore::NoteRecovery(const wal::RecoveredLog& recovered, const Status& w
   recovery_note_ += whole.message();
 }
 
-// What is others' of the disk this store will not have.
+// Disk space that others use is not available to this store.
 void StoreCore::TakeRoom(const wal::RecoveredLog& recovered) {
   const uint64_t free_bytes = FreeOnDisk();
   uint64_t has_bytes = ledger_.used_bytes();
@@ -369,7 +369,7 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   return Status::Ok();
 }
 
-// Those of the executors begin with the first job.
+// Threads of the executors start with the first job.
 void StoreCore::MakeThreads() {
   io::Scheduler& scheduler = *world_.scheduler;
   const uint32_t cores = scheduler.Cores();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is said against options before anything is opened.
+// Checks options before anything is opened.
 #include "cairn/options.h"
 
 #include <algorithm>

@@ -33,8 +33,8 @@ Result<uint64_t> Recovery::Replay(const Manifest& manifest, wal::RecoveryOptions
   recovery.replay_from = manifest.replay_from;
   recovery.epoch_used = manifest.epoch;
   Replayer replayer(tree, means_.committer, manifest.index_sequence);
-  // The log is whole where the index cannot tell what a record changes. A salvage goes on without
-  // it, and without those that need it, and comes to the same each time.
+  // The log is intact if the index cannot say what a record changes. A salvage skips that record
+  // and those that need it, and gets the same result each time.
   uint64_t left_out = 0;
   Status first_left_out;
   const auto on_record = [&](const wal::RecordView& record) -> Status {

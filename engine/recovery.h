@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tree as the files have it: the index, and what the log has beyond. Opening, following a
-// writer, and a log that failed read it.
+// Reads the tree back from the files: the index, and the log behind it. Used by opening, by
+// following a writer, and after a failed write of the log.
 //
 //   the tree as the checkpoint has it     OpenTree     a few blocks of the index
 //   what was logged after it              Replay       headers of the log
 //   is that all there should be           CheckLogIsWhole
 //
-// Holds nothing of its own; who calls brings the tree, and no lock.
+// Keeps no state; the caller brings the tree and holds no lock.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +39,14 @@ class Recovery final : public FollowHost {
   };
   explicit Recovery(Means means) : means_(std::move(means)) {}
 
-  // Errors of all: kCorruption naming the file, and what files end with.
+  // Errors of all: kCorruption naming the file, and the errors of file reads.
   Status OpenTree(const Manifest& manifest, Tree* tree) const;
   // Returns how many records a salvage left out. Sets the directory, the store and where the log
   // begins in `recovery`.
   Result<uint64_t> Replay(const Manifest& manifest, wal::RecoveryOptions recovery, Tree* tree,
                           wal::RecoveredLog* recovered);
-  // What a log cannot know of itself: that its end was taken away, segments and all. Everything up
-  // to the checkpoint's last sequence was durable, and the first segment older than the checkpoint.
+  // The log itself cannot know that its end was taken away, segments and all. Everything up to the
+  // checkpoint's last sequence was durable, and the first segment is older than the checkpoint.
   Status CheckLogIsWhole(const Manifest& manifest,
                          const wal::RecoveredLog& recovered) const override;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What cairn/shadow_session.h has: it guards, and passes on.
+// Implements cairn/shadow_session.h: checks the call, and passes it on.
 #include "cairn/shadow_session.h"
 
 #include "engine/on_core.h"
@@ -15,7 +15,7 @@ engine::ShadowMeans MeansOf(StoreCore& core) {
   return {means.write, means.joined, means.reads, means.derived};
 }
 
-// In a child of fork() nobody may give back what these wait for.
+// In a child of fork() nobody may free what these wait for.
 bool IsOurs(const std::shared_ptr<ShadowSessionState>& state) {
   return state != nullptr && state->arena().means().write->lifecycle->CheckProcess().ok();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public classes SparseArena and SparseSession: they guard, and pass on.
+// The public classes SparseArena and SparseSession: check the call, and pass it on.
 #include "cairn/sparse.h"
 
 #include <string>
@@ -12,7 +12,7 @@ namespace cairn {
 
 namespace {
 
-// Around every call.
+// Wraps every call.
 template <typename State, typename Body>
 auto OnState(const std::shared_ptr<State>& state, Body&& body) -> decltype(body(*state)) {
   if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
@@ -20,7 +20,7 @@ auto OnState(const std::shared_ptr<State>& state, Body&& body) -> decltype(body(
   return Guarded([&]() -> decltype(body(*state)) { return body(*state); });
 }
 
-// Its pages are none of a child's.
+// A child of fork() must not use its pages.
 Status CheckProcess(const SparseSessionState& state) {
   return state.arena().means().write->lifecycle->CheckProcess();
 }

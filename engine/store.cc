@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public classes: they guard against empty handles and exceptions, and pass on to StoreCore.
+// The public classes: check for empty handles, catch exceptions, and pass calls on to StoreCore.
 #include "cairn/store.h"
 
 #include "base/core/check.h"
@@ -10,7 +10,7 @@ namespace cairn {
 
 namespace {
 
-// For what has no Status: `nothing` instead.
+// For calls without a Status: return `nothing` instead.
 template <typename Body, typename Value>
 Value OnCoreOr(const std::shared_ptr<StoreCore>& core, Value nothing, Body&& body) {
   if (core == nullptr || core->lifecycle().IsInChild()) return nothing;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens when the log gets on, and when it cannot; and calls that need several parts.
+// Reactions to the log's progress and failure; and calls that need several parts.
 #include "engine/store_core.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
   hints_.PublishSoon(durable_sequence);
 }
 
-// By whichever thread found out, the log's as well: what fails here for want of memory must leave
-// nobody waiting.
+// Called by any thread that found the failure, the log's as well: running out of memory in here
+// must leave no caller waiting.
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
   tickets_.CutByPoison(cause);
@@ -29,7 +29,7 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
     if (poison_told_) return;
     poison_told_ = true;
   }
-  // While the store is being opened nothing was applied that the log does not have.
+  // During an opening nothing was applied that the log does not have.
   if (lifecycle_.open()) {
     const Status reloaded = Guarded([&] { ReloadTree(acknowledged); });
     if (!reloaded.ok()) OnEventOf("reads show what was applied before the log failed: ", reloaded);
@@ -40,17 +40,17 @@ void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   CAIRN_CHECK(options_.on_fatal != FatalAction::kAbort);
 }
 
-// Memory is ahead of what was acknowledged. The log itself knows how it was at that point, so the
-// tree is simply replayed up to there; reads go on from it.
+// Memory is ahead of what was acknowledged. The log itself knows the state at that point, so the
+// tree is replayed up to there, and reads go on from it.
 void StoreCore::ReloadTree(uint64_t acknowledged) {
   engine::Tree tree;
   wal::RecoveredLog recovered;
   wal::RecoveryOptions recovery;
   recovery.read_only = true;            // The device has just failed a write: nothing is synced.
-  recovery.salvage = options_.salvage;  // What was left out when opening is so again.
+  recovery.salvage = options_.salvage;  // Left out again, as at opening.
   recovery.stop_after = acknowledged;
-  // What space management was about to give back must stay while it is read, and the tables of the
-  // index for good: they are the new tree's.
+  // Files that space management was about to give back must stay while they are read, and the
+  // tables of the index for good: the new tree uses them.
   space_.flusher().HoldTables();
   std::unique_ptr<engine::Pins::Pin> pin;
   engine::Manifest manifest;
@@ -59,7 +59,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.retirer().log_start());
     manifest = manifest_.Copy();
     manifest.log_start_segment =
-        space_.retirer().log_start();  // What lies below may be gone already.
+        space_.retirer().log_start();  // Segments below may be gone already.
   }
   Status status = recovery_.OpenTree(manifest, &tree);
   if (status.ok()) {
@@ -80,7 +80,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
     return;
   }
   std::lock_guard lock(committer_.mutex());
-  objects_.directory().Close();  // It tells of what was taken back.
+  objects_.directory().Close();  // It knows of changes that were taken back.
   committer_.RollBack(std::move(tree));
 }
 
@@ -102,7 +102,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
     CAIRN_RETURN_IF_ERROR(engine::CheckNotReserved(op.options.ns));
   }
   Store::WriteResult result;
-  // Before it is committed: then nothing may fail.
+  // Before the commit: afterwards nothing may fail.
   result.created.reserve(static_cast<size_t>(
       std::count_if(batch.ops().begin(), batch.ops().end(), [](const WriteBatch::Op& op) {
         return op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork;

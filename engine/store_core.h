@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind Store, Branch, Draft and Ticket: opens the owners of a store's parts, connects
-// them, and closes them. What a part does stands in its own room; here is only what needs several.
+// The implementation of Store, Branch, Draft and Ticket. Opens the owners of a store's parts,
+// connects them, and closes them. Each part is described in its own folder; here is what needs
+// several of them.
 //
 //   lifecycle   who may call what, and when              commit/lifecycle.h
 //   appender    appends and fills                        commit/appender.h
@@ -58,7 +59,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   static Result<std::shared_ptr<StoreCore>> Open(const std::string& path, const Options& options);
   StoreCore(io::World world, std::string path, Options options);
   ~StoreCore() override;
-  // Each step is taken whatever became of those before it, also without memory.
+  // Runs every step, even if earlier ones failed, and also without memory.
   Status Close();
 
   const engine::Lifecycle& lifecycle() const { return lifecycle_; }
@@ -73,7 +74,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
   const engine::WriteMeans& write_means() const { return write_means_; }
-  // kInvalidArgument: it is none of the store's.
+  // kInvalidArgument: the GPU is not one of this store.
   Status CheckGpu(const Gpu& gpu) const;
   SparseArenaState::Means MakeSparseMeans(std::shared_ptr<StoreCore> self);
 
@@ -139,7 +140,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   MemoryBudget budget_;
   engine::Lifecycle lifecycle_{*world_.scheduler, path_, &options_};
   io::Turn close_turn_{*world_.scheduler};
-  Status closed_;  // What Close returned. The turn guards it.
+  Status closed_;  // The result of Close. The turn guards it.
 
   // --- Files
   sstable::TableCounters table_counters_;
@@ -150,7 +151,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::HintPublisher hints_;
   engine::ByteLedger ledger_;
   std::string recovery_note_;
-  // Of the log, how many records the salvage that opened it left out, and where it ended then.
+  // Records that the salvage which opened the log left out, and where the log ended then.
   uint64_t left_out_ = 0, left_out_upto_ = 0;
 
   // --- Writing

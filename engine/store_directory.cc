@@ -69,7 +69,7 @@ Status NoStoreHere(io::FileSystem& files, const std::string& path, const std::st
             "), but no MANIFEST: it was removed, is another directory's, or a checkpoint was not "
             "finished");
   }
-  // Nor is there a table before the first manifest.
+  // There is no table before the first manifest either.
   const auto tables = files.List(io::JoinPath(path, kTableDirectory));
   for (size_t i = 0; tables.ok() && i < tables->size(); ++i) {
     if (!sstable::IsTableFileName((*tables)[i])) continue;

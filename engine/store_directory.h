@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The directory of a store before anything in it is opened: whether it may become one, and whether
-// it was one. Nothing is put into a directory that belongs to something else.
+// The directory of a store before anything in it is opened: whether it may become a store, and
+// whether it was one. Nothing is put into a directory that belongs to something else.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace cairn::engine {
 
-// The directory, made if it may be. From here on it is held: what is done later is done there,
-// whatever becomes of its path. kNotFound, kInvalidState: it is a file.
+// Opens the directory; makes it if `create` says so. From here on it is held open, and later steps
+// work in it whatever becomes of its path. kNotFound; kInvalidState: it is a file.
 Status EnterDirectory(io::World* world, const std::string& path, bool create);
 
 // A directory without a manifest may become a store if nothing of anybody else's is in it. Looked

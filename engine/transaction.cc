@@ -12,7 +12,7 @@ Transaction::Participant::Participant(Transaction* transaction) : transaction_(t
   *free = this;
 }
 
-// The steps of others may need what this one's do, so all are undone while it is there.
+// Steps of other participants may need what this one's refer to, so all are undone while it exists.
 Transaction::Participant::~Participant() {
   auto& all = transaction_->participants_;
   *std::find(all.begin(), all.end(), this) = nullptr;

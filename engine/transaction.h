@@ -20,8 +20,8 @@ namespace cairn::engine {
 
 class Transaction {
  public:
-  // A state machine that takes part. It does so for as long as it lives, in one transaction after
-  // the other; when it ends, what is not committed is undone.
+  // A state machine that takes part in transactions, one after the other, until it is destroyed.
+  // Then uncommitted changes are undone.
   class Participant {
    public:
     Participant(const Participant&) = delete;
@@ -44,24 +44,25 @@ class Transaction {
   Transaction& operator=(const Transaction&) = delete;
   ~Transaction() { Rollback(); }
 
-  // Before the first change. So many more steps find room then. Where there is none for as many,
-  // there is for twice as many then: what asks op by op is moved a few times in all.
+  // Call before the first change: makes room for this many more undo steps. If there is not enough,
+  // it makes room for twice as many, so that asking op by op moves the steps only a few times in
+  // all.
   void ReserveUndo(size_t steps);
-  // Steps are undone in reverse order, those of all participants alike. A step refers to nothing of
-  // the participant itself, which may end before it. Does not throw where there is room, but for
-  // what `step` holds.
+  // Steps are undone in reverse order across all participants. A step must not refer to its
+  // participant, which may end before it. Does not throw if there is room, except for what `step`
+  // itself holds.
   template <typename Step>
   void PushUndo(Step&& step) {
     undo_.emplace_back(std::forward<Step>(step));
   }
 
-  // Either ends the transaction; what follows is the next one.
+  // Either call ends the transaction; the next change begins a new one.
   void Commit(const wal::Location& location, uint32_t token_prefix_bytes);
   void Rollback();
 
  private:
   static constexpr size_t kParticipantsMax = 2;
-  // Kept for the next transaction: what is more was a large batch.
+  // Capacity kept for the next transaction; more was needed for a large batch only.
   static constexpr size_t kStepsKept = 1024;
   void End();
 
@@ -70,7 +71,7 @@ class Transaction {
   bool open_ = false;  // Something may have to be undone.
 };
 
-// In a transaction that is used again: what is not committed by the end of the scope is undone.
+// For a transaction that is used again: rolls back at the end of the scope unless committed.
 struct RollbackUnlessCommitted {
   explicit RollbackUnlessCommitted(Transaction* transaction_in) : transaction(transaction_in) {}
   RollbackUnlessCommitted(const RollbackUnlessCommitted&) = delete;

@@ -16,7 +16,7 @@
 
 namespace cairn::engine {
 
-// Where each record is; payloads are checked after the headers have been replayed.
+// Places of records; payloads are checked after the headers have been replayed.
 struct Verifier::Found {
   wal::Location location;
   uint64_t sequence = 0;
@@ -24,17 +24,17 @@ struct Verifier::Found {
 
 namespace {
 
-// Positions that somebody says are in a table, by its number.
+// Positions that should be in a table, by its number.
 using Sealed = std::map<uint64_t, std::vector<SealedRange>>;
 
-// A state that takes several frames; those before the last are kept here.
+// A state of several frames; those before the last are kept here.
 struct StateFrames {
-  uint64_t fragment = 0;  // Offset of the fragment that they are of.
+  uint64_t fragment = 0;  // Offset of their fragment.
   uint32_t count = 0;
   std::vector<std::byte> bytes;
 };
 
-// Once all frames of the state are there. Of one that is damaged the others say nothing.
+// Call when all frames of the state are there. If one is damaged the others prove nothing.
 Status CheckState(const sstable::FragmentEntry& fragment, std::span<const std::byte> stored,
                   StateFrames* frames) {
   if (fragment.slices > 1) {
@@ -50,7 +50,7 @@ Status CheckState(const sstable::FragmentEntry& fragment, std::span<const std::b
                                        : DecodeMetadata(stored).status();
 }
 
-// Whether a frame is what its fragment says. A KV frame tells its own shape.
+// Whether a frame is what its fragment says. A KV frame has its own shape in it.
 Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
                   const sstable::FrameEntry& frame, std::span<const std::byte> stored,
                   std::vector<std::byte>* memory, StateFrames* state) {
@@ -72,7 +72,7 @@ Status CheckFrame(const sstable::FragmentEntry& fragment, uint32_t page,
   return DecodeFrame(header.shape, stored, std::span(*memory).first(frame.raw_bytes));
 }
 
-// Wherever a word of the text begins with `prefix`, the prefix is taken away.
+// Removes `prefix` from every word of the text that begins with it.
 void EraseWordBeginning(const std::string& prefix, std::string* text) {
   for (size_t at = text->find(prefix); at != std::string::npos; at = text->find(prefix, at + 1)) {
     if (at == 0 || (*text)[at - 1] == ' ') text->erase(at, prefix.size());
@@ -95,7 +95,7 @@ Status FindSealed(sstable::SnapshotTable& table, const SealedRange& range) {
   return Status::Ok();
 }
 
-// Tells the caller how far the run is, in bytes of the files that it goes through, part by part.
+// Reports the progress of the run to the caller, in bytes of the files, part by part.
 class Meter {
  public:
   Meter(const VerifyProgress& progress, uint64_t total) : progress_(progress), total_(total) {}
@@ -106,7 +106,7 @@ class Meter {
   void BeginPartAnew() { Tell(begin_); }
   void Add(uint64_t bytes) { Tell(std::min(done_ + bytes, end_)); }
   void EndPart() { Tell(end_); }
-  // Less than that may be there to be read.
+  // There may have been less to read.
   void End() { Tell(total_); }
 
  private:
@@ -117,18 +117,18 @@ class Meter {
 
   const VerifyProgress& progress_;
   const uint64_t total_;
-  uint64_t begin_ = 0, done_ = 0, end_ = 0;  // Of the part, and how far that is.
+  uint64_t begin_ = 0, done_ = 0, end_ = 0;  // Of the part, and its progress.
 };
 
 }  // namespace
 
-// What the strips of a record turned out to be.
+// Results for the strips of a record.
 struct Verifier::Strips {
   uint64_t count = 0, bytes = 0;
   std::vector<Status> damages{};
 };
 
-// What one part of the store turned out to be.
+// Results for one part of the store.
 struct Verifier::Verified {
   Meter* meter = nullptr;
   VerifyReport report{};
@@ -184,8 +184,8 @@ Result<VerifyReport> Verifier::Run(VerifyLevel level, const VerifyProgress& prog
   return std::move(all.report);
 }
 
-// A part that a reader finds damaged beside a writer may only have moved: then it is read anew, as
-// it is by now.
+// A part that seems damaged beside a writer may only have moved: then it is read anew, in its
+// present state.
 Status Verifier::CheckPart(void (Verifier::*part)(VerifyLevel, Verified*), VerifyLevel level,
                            uint64_t bytes, Verified* all) {
   all->meter->BeginPart(bytes);
@@ -246,7 +246,7 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
     return Status::Ok();
   });
   if (!recovered.ok()) found->Damage(kLogDirectory, recovered.status());
-  // By itself the last group cannot be told from one that was cut; who wrote it knows better.
+  // The last group alone does not show whether a later one was cut off; its writer knows.
   if (recovered.ok() && recovered->last_sequence < recovery.stop_after) {
     found->Damage(kLogDirectory,
                   Status(StatusCode::kCorruption,
@@ -263,7 +263,7 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
   }
 }
 
-// Reads the records of a segment anew, all of them.
+// Reads all the records of a segment again.
 void Verifier::CheckSegment(std::span<const Found> records, Verified* found) {
   std::vector<wal::Location> places;
   places.reserve(records.size());
@@ -285,7 +285,7 @@ void Verifier::CheckSegment(std::span<const Found> records, Verified* found) {
   }
 }
 
-// Damage of a strip is told by itself.
+// Damage of a strip is reported separately.
 Status Verifier::CheckRecord(const wal::Location& at, std::span<const std::byte> bytes,
                              Strips* strips) const {
   CAIRN_ASSIGN_OR_RETURN(const auto record,
@@ -300,7 +300,7 @@ Status Verifier::CheckRecord(const wal::Location& at, std::span<const std::byte>
 }
 
 void Verifier::CheckIndex(VerifyLevel level, Verified* found) {
-  // Tables of the index stay as long as this manifest is read by.
+  // Tables of the index stay as long as this manifest is used.
   from_.space->flusher().HoldTables();
   const auto release = [](IndexFlusher* flusher) { flusher->ReleaseTables(); };
   const std::unique_ptr<IndexFlusher, decltype(release)> hold(&from_.space->flusher(), release);
@@ -334,7 +334,7 @@ void Verifier::CheckIndex(VerifyLevel level, Verified* found) {
       });
     }
   }
-  // What is missing from a damaged index says nothing more.
+  // Entries missing from a damaged index prove nothing.
   if (level == VerifyLevel::kHeaders || !whole || manifest.index.empty()) return;
   const auto index = sstable::LsmIndex::Open({context, {}}, manifest.index);
   if (!index.ok()) {
@@ -347,7 +347,8 @@ void Verifier::CheckIndex(VerifyLevel level, Verified* found) {
       [&](const Status& status) { found->Damage("tree", status); });
 }
 
-// A snapshot table, if it is still needed, and whether it has what others look for in it.
+// A snapshot table, if it is still needed, and whether it has the positions that others look for in
+// it.
 Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const SealedRange> sealed,
                             Verified* all) {
   const auto needed = [this, number] {
@@ -365,7 +366,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
   Verified found{.meter = all->meter};
   const std::string where = sstable::SnapshotTablePath(kTableDirectory, number);
   const auto damaged = [&](const Status& status) {
-    // One line, whatever is wrong with it.
+    // One line, however much is wrong with it.
     if (derived && !found.report.damages.empty()) return;
     found.Damage(where, derived ? status.WithContext("derived, to be made again") : status);
   };
@@ -373,7 +374,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
   sstable::TableContext context = from_.reader->tables().context();
   sstable::BlockCache cache(kVerifyCacheBytes);
   context.cache = &cache;
-  context.open_files = nullptr;  // What is there now counts, not what somebody has open.
+  context.open_files = nullptr;  // The present file counts, not one that is open.
   const auto table = sstable::SnapshotTable::Open(context, number);
   if (!table.ok()) damaged(table.status());
   if (table.ok() && level != VerifyLevel::kHeaders) {
@@ -386,7 +387,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
         ++found.report.frames;
         found.report.bytes += stored.size();
         found.meter->Add(stored.size());
-        // What is derived only its maker can read.
+        // Only its maker can read a derived table.
         return derived ? Status::Ok() : CheckFrame(fragment, page, frame, stored, &memory, &state);
       };
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the store back from the device and checks what the level asks for. Nothing comes out of a
-// cache: tables are opened anew and blocks go through a cache of this run. What it reads is pinned
-// part by part, so that a store at its cap gives space back while all of it is read: the log, then
-// one table after the other.
+// Reads the store back from the device and checks what the level asks for. Nothing comes from a
+// cache: tables are opened anew, and blocks go through a cache of this run. It pins what it reads
+// part by part (the log, then one table after the other), so that a store at its cap can still give
+// back space.
 //
-// Any thread, one verifier for each run; no lock may be held around it. Damage is no error but part
-// of the report. kStale: the writer beside which it reads has moved what was to be verified.
+// Any thread, one verifier for each run; the caller holds no lock. Damage is no error but part of
+// the report. kStale: the writer beside this reader has moved what was to be verified.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Verifier {
   };
   explicit Verifier(Means from) : from_(std::move(from)) {}
 
-  // `progress` may be empty. What was accepted is in the log.
+  // `progress` may be empty. Accepted appends are in the log by then.
   Result<VerifyReport> Run(VerifyLevel level, const VerifyProgress& progress);
 
  private:

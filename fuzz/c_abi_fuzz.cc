@@ -80,7 +80,7 @@ class Caller {
     cairn_prefix_hit_init(&hit_, sizeof hit_);
   }
   ~Caller() {
-    // What calls borrowed is theirs until they are over.
+    // Memory that calls borrowed is theirs until they are over.
     cairn_store_close(store_, nullptr);
     cairn_store_free(store_);
     cairn_objects_free(objects_);
@@ -138,7 +138,7 @@ class Caller {
     const uint8_t how = input_.Take<uint8_t>();
     if (how < 250) return;
     given->struct_size = how == 250 ? input_.Take<uint16_t>() : sizeof(T) / 16 * 8;
-    // What lies behind a struct is not to be read: it is of no longer one.
+    // Memory behind a struct must not be read: the size never claims more than the struct.
     if (given->struct_size > sizeof(T) && given->struct_size <= 4096) given->struct_size |= 1;
   }
 
@@ -168,8 +168,8 @@ class Caller {
     return options;
   }
 
-  // What a delta of `count` positions from `begin` on has. Its parts live until the next one, the
-  // KV that it names as long as this.
+  // The content of a delta of `count` positions from `begin` on. Its parts live until the next one,
+  // the KV that it names as long as this.
   const cairn_delta* Delta(uint64_t begin, uint32_t count) {
     cairn_delta_init(&delta_, sizeof delta_);
     const uint8_t parts = input_.Take<uint8_t>();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore has a device do, on the host's grid: any frame, into any view that a restore
-// accepts, through any table, is what base/codec makes of it, or a fault where that refuses; no
-// byte is touched but those of rows that are wanted. A table is judged there as one in host memory
-// is, and as a plain loop does.
+// The device work of a restore, on the host's grid: any frame, into any view that a restore
+// accepts, through any table, is decoded as base/codec does, or is a fault where that refuses; no
+// byte is touched but those of wanted rows. A table is judged there like one in host memory, and
+// like a plain loop does.
 #include <algorithm>
 #include <cstdlib>
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the fuzz targets share: taking values off the front of an input, and damaging the files of a
+// Shared by the fuzz targets: taking values off the front of an input, and damaging the files of a
 // simulated disk as an input says.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace cairn::fuzz {
 
-// What an input is turned into, front to back; zeros behind its end.
+// An input as a sequence of values, front to back; zeros behind its end.
 class Input {
  public:
   Input(const uint8_t* data, size_t bytes)
@@ -39,7 +39,7 @@ class Input {
   std::span<const std::byte> rest_;
 };
 
-// What disks do to what lies on them. One step for each eight bytes of the input.
+// Damage as disks do it to their content. One step for each eight bytes of the input.
 inline void Damage(io::SimDisk& disk, Input& input) {
   constexpr size_t kStepsMax = 64;
   constexpr uint64_t kSectorBytes = 512;

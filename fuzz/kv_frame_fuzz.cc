@@ -67,7 +67,7 @@ void EncodeAndDecode(const FrameShape& shape, FrameScales scales,
                      std::span<const std::byte> given) {
   std::vector<std::byte> raw(shape.raw_bytes());
   for (size_t i = 0; i < raw.size() && !given.empty(); ++i) raw[i] = given[i % given.size()];
-  // What was quantised comes back as that.
+  // Quantised elements come back as such.
   const bool quantises = scales != FrameScales::kNone &&
                          (shape.dtype == Dtype::kBf16 || shape.dtype == Dtype::kF16) &&
                          QuantiseFrame(shape, scales, raw);

@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   static_cast<void>(ValidateKvView(model, view, KvUse::kAppend));
   if (!ValidateKvView(model, view, KvUse::kRestore).ok()) return 0;
   CAIRN_CHECK(view.memory == MemoryKind::kCuda || (view.device == 0 && !group.table.on_device));
-  if (group.table.on_device) return 0;  // What it holds is looked at there.
+  if (group.table.on_device) return 0;  // Its entries are checked on the device.
   for (const PlaneView& plane : planes) {
     const int64_t stride = plane.element_stride == 0 ? 2 : plane.element_stride;
     std::set<int64_t> taken;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What records of the log hold besides payload: ops, models, states. Any bytes are read or refused;
-// what was read and is written again is the same.
+// The content of log records besides payload: ops, models, states. Any bytes are read or refused;
+// values that were read and are written again are the same.
 #include <utility>
 #include <vector>
 

@@ -66,7 +66,7 @@ bool Apply(engine::Tree& tree, const engine::Op& op) {
   return true;
 }
 
-// What that store did not come to do: an eviction, a Fill of what went, and a join.
+// Ops that the store above did not use: an eviction, a Fill of evicted KV, and a join.
 void AddOps(std::vector<Encoded>* ops) {
   engine::Tree tree;
   for (const Encoded& op : *ops) CAIRN_CHECK(Apply(tree, *engine::DecodeOp(op)));
@@ -87,14 +87,14 @@ void AddOps(std::vector<Encoded>* ops) {
   const engine::Head* const fork = tree.FindHead("", "fork");
   CAIRN_CHECK(fork != nullptr);
   const uint64_t above = tree.FindNode(fork->node)->parent;
-  uint64_t other = 0;  // What else ends on the node that the fork left.
+  uint64_t other = 0;  // Another branch that ends on the node that the fork left.
   tree.VisitNames({}, [&](const engine::Tree::NameKey& name) {
     if (tree.FindHead(std::get<2>(name))->node == above) other = std::get<2>(name);
     return true;
   });
   add(ResolveDrop(tree, other));
   add(ResolveJoin(tree, fork->node));
-  // What is described later, a fork of a node, and KV that is approximate on top of what is exact.
+  // A later description, a fork of a node, and approximate KV on top of exact KV.
   ModelSpec described = *tree.FindModel(head->model);
   described.groups[0].planes[0].rotary.width = described.groups[0].planes[0].row_bytes / 2;
   add(ResolveKnownModel(tree, head->model, described));

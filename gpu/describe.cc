@@ -9,8 +9,8 @@
 namespace cairn::gpu {
 namespace {
 
-// What all places of the view's elements are multiples of, at most kLargestUnit: elements do not
-// pass its border where they are not adjacent.
+// The largest power of two, at most kLargestUnit, that divides the places of all the view's
+// elements: elements do not cross its multiples where they are not adjacent.
 uint8_t UnitOf(const PagedView& view, const std::byte* base) {
   uint64_t bits = kLargestUnit | reinterpret_cast<uintptr_t>(base) |
                   static_cast<uint64_t>(view.block_stride) |

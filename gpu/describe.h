@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From views and frames to what kernels take. Pure functions of the host.
+// Turns views and frames into the arguments of kernels. Pure functions of the host.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,31 @@
 
 namespace cairn::gpu {
 
-// A plane of a (validated) view. `table`: the entries of its table where the device reads them;
-// `entries_end`: how many blocks, or slots, there are; both mean nothing without a table.
-// kInvalidArgument when the view reaches over 2^32 - 1 positions, blocks or slots: kernels count in
-// 32 bits.
+// A plane of a (validated) view. `table`: the entries of its table where
+// the device reads them; `entries_end`: the number of blocks, or slots;
+// both are ignored without a table. kInvalidArgument when the view reaches
+// over 2^32 - 1 positions, blocks or slots: kernels count in 32 bits.
 Result<PagedView> DescribePlane(const GroupView& group, const PlaneView& plane, Dtype dtype,
                                 const void* table, uint64_t entries_end);
 
-// Rows whose first has position `position`, of which those of positions [begin, end) are wanted:
-// there are rows for them, and they are within the view.
+// Rows whose first has position `position`; those of positions [begin, end) are wanted: rows for
+// them exist and are within the view.
 WantedRows DescribeRows(const GroupView& group, uint64_t position, uint64_t begin, uint64_t end);
 
-// `stored` is a frame of this shape, to be seen by the device at `on_device`; `base` is that of its
-// layer and head in the view. What DecodeFrame says of a header is said here, and of what is behind
-// it by the kernel.
+// `stored` is a frame of this shape, which the device sees at
+// `on_device`; `base` is that of its layer and head in the view. Finds
+// the header errors of DecodeFrame; the kernel finds the others.
 Result<FrameToScatter> DescribeFrame(const FrameShape& shape, std::span<const std::byte> stored,
                                      const std::byte* on_device, std::byte* base,
                                      const PagedView& view, uint32_t view_index,
                                      const WantedRows& wanted);
 
-// Rows that are not packed, `rows` of `channels` elements.
+// Unpacked rows: `rows` of `channels` elements.
 FrameToScatter DescribeRaw(uint32_t rows, uint32_t channels, const std::byte* on_device,
                            std::byte* base, const PagedView& view, uint32_t view_index,
                            const WantedRows& wanted);
 
-// Rows of one head of a layer, from the view to `into`, where row 0 lies.
+// Rows of one head of a layer, from the view to `into`, the place of row 0.
 StripToGather DescribeStrip(const Plane& plane, const std::byte* base, std::byte* into,
                             const PagedView& view, uint32_t view_index, const WantedRows& wanted);
 

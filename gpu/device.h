@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A machine with memory of its own that works through streams. Two implementations: CudaDevice
+// A device with memory of its own that works through streams. Two implementations: CudaDevice
 // (gpu/cuda/cuda_device.h), and HostDevice (gpu/host_device.h), which runs the same kernels on the
-// CPU and its streams as late, and in as unlikely an order, as they may.
+// CPU, and its streams as late and in as unlikely an order as allowed.
 //
 // Rules for all code above:
-//   - Nothing calls back. Whether work has ended is asked for (Reached) or waited for (Wait).
-//   - What a stream reads or writes belongs to it until an event that was recorded behind is
-//     reached. That goes for the source of a copy, too: it is read when the copy runs.
-//   - StreamWait for an event that was never recorded waits for nothing, and it has no part in a
-//     Record that comes later. Who must wait for what is yet to be enqueued waits for a word
-//     (AwaitWord).
+//   - There are no callbacks. Callers ask whether work has ended (Reached) or wait for it (Wait).
+//   - Memory that a stream reads or writes belongs to it until an event recorded behind is reached.
+//     That includes the source of a copy: it is read when the copy runs.
+//   - StreamWait for an event that was never recorded waits for nothing, and a later Record does
+//     not change that. To wait for work that is yet to be enqueued, wait for a word (AwaitWord).
 //   - A call that fails has enqueued nothing. Once the device is lost, every call fails with the
 //     first cause, and nothing touches any memory any more.
 // Safe from any thread; a stream keeps the order of the calls of one thread.
@@ -30,7 +29,7 @@ namespace cairn::gpu {
 
 enum class Memory : uint8_t {
   kDevice,
-  kPinned,  // Of the host: streams copy from and to it, and kernels read it, at the bus's rate.
+  kPinned,  // Host memory: streams copy from and to it, and kernels read it, at the bus's rate.
 };
 enum class Priority : uint8_t { kLow, kHigh };
 
@@ -60,13 +59,13 @@ inline constexpr size_t kArgumentBytesMax = 1024;
 
 class Device {
  public:
-  virtual ~Device() = default;  // What was enqueued has ended.
+  virtual ~Device() = default;  // All enqueued work has ended.
   virtual const DeviceInfo& info() const = 0;
 
   // --- Memory, aligned to kDeviceAlignment, of undefined content. kOutOfMemory.
   virtual Result<std::byte*> Allocate(Memory memory, uint64_t bytes) = 0;
   virtual void Free(std::byte* at) = 0;  // Nothing in flight may touch it.
-  // The caller's memory becomes pinned. kOutOfMemory when the operating system refuses.
+  // Pins the caller's memory. kOutOfMemory when the operating system refuses.
   virtual Status Register(std::span<std::byte> host) = 0;
   virtual void Unregister(std::span<std::byte> host) = 0;
 
@@ -75,11 +74,11 @@ class Device {
   virtual Result<Stream> AdoptStream(uintptr_t handle) = 0;
   virtual Result<Event> NewEvent() = 0;
   virtual Result<Event> AdoptEvent(uintptr_t handle) = 0;
-  virtual void Return(Stream stream) = 0;  // What is in it still runs.
+  virtual void Return(Stream stream) = 0;  // Work in it still runs.
   virtual void Return(Event event) = 0;
 
-  // --- Enqueue; never blocks. kInvalidArgument for a stream or an event of another device, or that
-  // was returned, and for memory that is not the device's or pinned.
+  // --- Enqueue; never blocks. kInvalidArgument for a stream or an event that was returned or is of
+  // another device, and for memory that is neither the device's nor pinned.
   virtual Status Copy(Stream stream, std::span<const CopyPiece> pieces) = 0;
   virtual Status Fill(Stream stream, std::span<std::byte> at, std::byte with) = 0;
   virtual Status Launch(Stream stream, Kernel kernel, const LaunchShape& shape,
@@ -87,7 +86,8 @@ class Device {
   virtual Status Record(Stream stream, Event event) = 0;
   virtual Status StreamWait(Stream stream, Event event) = 0;
   // Words lie in pinned or device memory. AwaitWord holds the stream until the word is at least
-  // that. Who promises a word sets it, whatever happens.
+  // `value`. A caller that enqueued AwaitWord must make sure that the word is set, whatever
+  // happens.
   virtual Status SetWord(Stream stream, uint32_t* word, uint32_t value) = 0;
   virtual Status AwaitWord(Stream stream, const uint32_t* word, uint32_t at_least) = 0;
 

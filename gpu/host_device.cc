@@ -30,7 +30,7 @@ Status Invalid(const std::string& what) {
   return Status(StatusCode::kInvalidArgument, "device: " + what);
 }
 
-// One Record of an event: whoever waits, waits for the one that was last when it asked.
+// One Record of an event: a waiter waits for the one that was last when it asked.
 struct Recorded {
   bool done = false;
   size_t stream = 0;
@@ -57,13 +57,13 @@ struct Operation {
 struct StreamState {
   std::deque<Operation> waiting;
   uint64_t ended = 0;    // Operations before the first that waits.
-  uint64_t adopted = 0;  // So many returns leave it to its owner.
+  uint64_t adopted = 0;  // Returns that leave it to its owner.
   bool returned = false;
 };
 
 struct EventState {
   RecordRef last;
-  uint64_t owner = 0;  // Of an adopted one: which it stands for, from 1 on.
+  uint64_t owner = 0;  // Of an adopted one: the event that it stands for, from 1 on.
   bool returned = false;
 };
 
@@ -267,7 +267,7 @@ class Host final : public HostDevice {
         "AwaitWord");
   }
 
-  // Without memory to run what is waited for it says so, and may be asked again.
+  // If there is no memory to run the awaited work it says so, and may be asked again.
   Result<bool> Reached(Event event) override {
     return Guarded([&]() -> Result<bool> { return IsReached(event); });
   }
@@ -305,7 +305,7 @@ class Host final : public HostDevice {
         const RecordRef record = state->last;
         if (record == nullptr) return Status::Ok();
         while (!record->done && StepOf(Before(*record))) {
-          // Now and then something that nobody has asked for.
+          // Now and then work that nobody waits for.
           if (random_.Below(16) == 0) StepOf(AllStreams());
         }
         CAIRN_RETURN_IF_ERROR(lost_);
@@ -314,7 +314,7 @@ class Host final : public HostDevice {
           return Status::Ok();
         }
       }
-      // It stands on a word that somebody else will set.
+      // It stands at a word that another thread will set.
       if (scheduler_->MonotonicNs() >= deadline_ns) {
         return Status(StatusCode::kDeadlineExceeded, "device: the event was not reached");
       }
@@ -333,7 +333,7 @@ class Host final : public HostDevice {
     }
   }
 
-  // What every call begins with: whether it fails.
+  // Begins every call: whether it fails.
   Status Call(uint32_t kind, const char* name, StatusCode code = StatusCode::kIoError) {
     CAIRN_RETURN_IF_ERROR(lost_);
     if ((options_.fail_kinds & kind) == 0) return Status::Ok();
@@ -363,7 +363,7 @@ class Host final : public HostDevice {
     return &all[index - 1];
   }
   Result<StreamState*> Find(Stream stream) { return FindIn(streams_, stream.id, "the stream"); }
-  // Using an adopted event that its owner has destroyed is what CUDA does not survive.
+  // Using an adopted event that its owner has destroyed crashes CUDA.
   Result<EventState*> Find(Event event) {
     CAIRN_ASSIGN_OR_RETURN(EventState * state, FindIn(events_, event.id, "the event"));
     while (state->owner != 0) {
@@ -402,7 +402,7 @@ class Host final : public HostDevice {
     CAIRN_ASSIGN_OR_RETURN(StreamState * state, Find(stream));
     state->waiting.push_back(std::move(operation));
     const auto index = static_cast<size_t>(state - streams_.data());
-    // It is enqueued: without memory it runs when somebody waits.
+    // It is enqueued: if there is no memory it runs when somebody waits.
     static_cast<void>(Guarded([&] {
       switch (random_.Below(4)) {
         case 0:  // All at once, as far as it can.
@@ -429,8 +429,8 @@ class Host final : public HostDevice {
     return goals;
   }
 
-  // What has to run for this record: its stream up to there, and what that waits for. A word may be
-  // set by another stream.
+  // The work that must run for this record: its stream up to there, and what that waits for.
+  // Another stream may set a word.
   Goals Before(const Recorded& record) const {
     Goals goals;
     std::vector<std::pair<size_t, uint64_t>> open = {{record.stream, record.number}};

@@ -19,8 +19,8 @@
 
 #if CAIRN_GRID_TSAN
 #include <sanitizer/tsan_interface.h>
-// The grid's own words pass from lane to lane without an order: these functions see to it that only
-// the kernel's are looked at.
+// The grid's own words pass from lane to lane without an order: functions with this mark hide them,
+// so that the sanitizer checks only the kernel's.
 #define CAIRN_UNSEEN __attribute__((no_sanitize("thread"), noinline))
 #else
 #define CAIRN_UNSEEN
@@ -73,7 +73,7 @@ HostGrid::HostGrid(uint64_t seed) : tables_(std::make_unique<Tables>()) {
   order_ = tables_->order;
 }
 
-// Each lane ends: what a sanitizer keeps for a fiber goes when it is left for ever.
+// Each lane ends: a sanitizer frees its data of a fiber when the fiber is left for ever.
 HostGrid::~HostGrid() {
   io::Fiber here;
   main_ = &here;
@@ -103,7 +103,7 @@ void HostGrid::Run(const LaunchShape& shape, std::function<void(const HostLane&)
 }
 
 CAIRN_UNSEEN void HostGrid::RunBlock(uint32_t block) {
-  // Its own for each block, so that the sanitizer knows its end.
+  // New memory for each block, so that the sanitizer knows its end.
   std::vector<std::byte>(shape_.shared_bytes, std::byte{0xa5}).swap(shared_);
   block_ = block;
   block_come_ = over_ = 0;
@@ -119,7 +119,7 @@ CAIRN_UNSEEN void HostGrid::RunBlock(uint32_t block) {
   Observe(order);
 }
 
-// A lane runs block after block; in between it is switched away from.
+// A lane runs block after block; it is switched away from in between.
 CAIRN_UNSEEN void HostGrid::Entry(void* argument) {
   auto* const task = static_cast<Task*>(argument);
   HostGrid* const grid = task->lane.grid_;
@@ -174,7 +174,7 @@ CAIRN_UNSEEN void HostGrid::Release(HostLane::Kind kind, uint32_t first, uint32_
   for (uint32_t w = first / kWarp; w < end / kWarp; ++w) warps_[w] = Warp();
 }
 
-// Leaves `from` for a lane that can go on; for the caller of Run when all are over.
+// Switches from `from` to a lane that can go on; to the caller of Run when all are over.
 CAIRN_UNSEEN void HostGrid::GoOn(io::Fiber* from) {
   ++switches_;
   io::Fiber* next = main_;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a kernel on the CPU. Every thread of a block is a fiber. Who goes on is drawn from a seed at
-// every operation of a warp or a block, so that a missing barrier shows as another result, and
-// under ThreadSanitizer as a race: to it only SyncWarp and SyncBlock order the lanes. Shared memory
-// is heap memory of the size asked for, full of rubbish; AddressSanitizer sees what lies beyond.
+// Runs a kernel on the CPU. Every thread of a block is a fiber. At every operation of a warp or a
+// block the next lane is drawn from a seed, so that a missing barrier shows as another result, and
+// under ThreadSanitizer as a race: for it only SyncWarp and SyncBlock order the lanes. Shared
+// memory is heap memory of the size asked for, full of rubbish; AddressSanitizer detects accesses
+// beyond it.
 //
 // A kernel that cannot go on is a programmer's error: lanes of a warp that meet in different
 // operations, lanes that leave while others wait for them. The process ends with a list of where
-// each lane of the block stands.
+// each lane of the block is.
 //
 // A grid is used by one thread at a time. It keeps its stacks for the next run.
 #pragma once
@@ -29,7 +30,7 @@ class HostGrid;
 
 class HostLane {
  public:
-  // Where a call stands. Not std::source_location: libstdc++ 12 has none for clang.
+  // The source location of a call. Not std::source_location: libstdc++ 12 has none for clang.
   struct Where {
     const char* file = nullptr;
     unsigned line = 0;
@@ -114,7 +115,7 @@ class HostLane {
   enum Kind : uint8_t { kRuns, kSyncWarp, kSyncBlock, kBallot, kShuffle, kOver };
   static constexpr uint32_t kMaxVotes = 4;
 
-  // Returns when all have come that this lane has to wait for.
+  // Returns when all lanes have come for which this one has to wait.
   void Meet(Kind kind, uint64_t value, uint32_t from, const Where& where) const;
   uint32_t Result(uint32_t vote) const;  // Of the ballot just held.
   uint64_t Given() const;                // By the shuffle just made.
@@ -130,7 +131,7 @@ class HostGrid {
   HostGrid(const HostGrid&) = delete;
   HostGrid& operator=(const HostGrid&) = delete;
 
-  // What is drawn from here on follows from this alone.
+  // All later choices follow from this seed.
   void Seed(uint64_t seed);
 
   // Calls body(lane) for every thread; blocks follow each other in a drawn order.
@@ -159,7 +160,7 @@ class HostGrid {
   std::function<void(const HostLane&)> body_;
   std::vector<std::unique_ptr<Task>> tasks_;
   std::vector<std::byte> shared_;
-  // Plain pointers into memory of kMaxThreads: what lanes do with them is not to be seen.
+  // Plain pointers into memory of kMaxThreads: the sanitizer must not see the lanes' accesses.
   Task** ready_;
   Warp* warps_;
   // Addresses that stand for the syncs of a warp, last for those of the block: two each, in turn,

@@ -51,13 +51,13 @@ CAIRN_EACH_KERNEL(CAIRN_KERNEL_OF)
 
 // Threads of a block, for launches of a warp for each of `count` things.
 inline constexpr uint32_t kBlockThreads = 128;
-// So many of these blocks run on a processor at once, which leaves 80 registers to a thread: kv64
-// hides what it waits for behind other warps.
+// This many blocks run on a processor at once, which leaves 80 registers to a thread: kv64 hides
+// its waits behind other warps.
 inline constexpr uint32_t kBlocksOfProcessor = 6;
 inline constexpr uint32_t kWarpsOfProcessor = kBlocksOfProcessor * kBlockThreads / kWarp;
 
-// What a kernel is compiled for: the threads of its blocks, and how many of them run on a processor
-// at once. score_chunks has 32 sums a thread and what it multiplies; select_chunks has a block a
+// Compilation settings of a kernel: the threads of its blocks, and how many blocks run on a
+// processor at once. score_chunks has 32 sums a thread and its factors; select_chunks has a block a
 // pair.
 template <typename K>
 inline constexpr uint32_t kThreadsOf = kBlockThreads;

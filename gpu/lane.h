@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a kernel sees of the machine: one lane of a warp of 32, in a block, in a grid. A kernel is a
+// A kernel's view of the machine: one lane of a warp of 32, in a block, in a grid. A kernel is a
 // function template over the lane, without a word of CUDA, so that one source has two executions:
-// nvcc makes it for DeviceLane (gpu/cuda/device_lane.cuh), the host's compiler for HostLane
-// (gpu/host_grid.h). The first line of each kernel says of what class it is:
+// nvcc compiles it for DeviceLane (gpu/cuda/device_lane.cuh), the host's compiler for HostLane
+// (gpu/host_grid.h). The first line of each kernel names its class:
 //
 //   exact      integers, copies, and fp32 in the order written: the same bits on both
 //   tolerance  within a stated bound (none yet)
@@ -43,7 +43,7 @@ struct Votes {
   uint32_t of[kCount];
 };
 
-// How large a launch is.
+// The size of a launch.
 struct LaunchShape {
   uint32_t blocks = 1;
   uint32_t threads = kWarp;  // Of a block; a multiple of 32, at most kMaxThreads.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Verified blocks of tables in memory, bounded by bytes, the least recently used leaving first.
-// Shared by all tables of a store, of any kind.
+// Verified blocks of tables in memory, bounded by bytes, LRU. Shared by all tables of a store, of
+// any kind.
 //
 // The bound holds for what the cache keeps. A block that left it lives on while a reader holds it;
 // readers hold at most two blocks for each table that a lookup or scan has open.
@@ -25,7 +25,7 @@ namespace cairn::sstable {
 
 using CachedBlock = std::shared_ptr<const AlignedBuffer>;
 
-// File numbers are never used twice, so entries of a deleted table are harmless: they age.
+// File numbers are never reused, so entries of a deleted table are harmless: they age.
 struct BlockPlace {
   uint64_t table = 0;
   uint64_t offset = 0;
@@ -43,7 +43,7 @@ class BlockCache {
   // Returns the block to use: this one, or the one that was there already.
   CachedBlock Insert(const BlockPlace& place, AlignedBuffer block);
 
-  // Blocks and what keeping them costs.
+  // Blocks and the overhead of keeping them.
   size_t bytes() const;
 
  private:

@@ -23,7 +23,7 @@ size_t FilterBytes(size_t keys);
 
 std::string BuildFilter(std::span<const uint64_t> hashes);
 
-// False only for a key that was not put in. Any filter of at least one byte is safe to ask.
+// False only for a key that was not put in. Any filter of at least one byte is safe to query.
 bool FilterMayContain(std::span<const std::byte> filter, uint32_t probes, uint64_t hash);
 
 }  // namespace cairn::sstable

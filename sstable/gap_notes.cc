@@ -22,7 +22,7 @@ std::string GapNotes::StartOf(std::string_view from) const {
 
 GapNotes::Ticket GapNotes::Begin(std::string_view from) {
   Search search{.from = std::string(from), .disturbed = false, .smallest_put = {}};
-  search.smallest_put.reserve(kMaxKeyBytes);  // First: it must have it when it is seen.
+  search.smallest_put.reserve(kMaxKeyBytes);  // First: it needs the memory as soon as it is seen.
   searches_.push_back(std::move(search));
   return std::prev(searches_.end());
 }
@@ -34,12 +34,12 @@ void GapNotes::End(Ticket search, std::string_view end) {
   if (end <= ended.from) return;
   try {
     Note(std::move(ended.from), std::string(end));
-  } catch (const std::bad_alloc&) {  // A note less: the next search walks over it again.
+  } catch (const std::bad_alloc&) {  // One note less: the next search walks over the gap again.
   }
 }
 
 void GapNotes::Note(std::string from, std::string until) {
-  // One gap of all that touch [from, until).
+  // Merges all gaps that touch [from, until).
   if (const auto first = Around(from); first != gaps_.end()) from = first->first;
   for (auto gap = gaps_.lower_bound(from); gap != gaps_.end() && gap->first <= until;) {
     if (gap->second > until) until = gap->second;

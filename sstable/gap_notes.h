@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Remembers where there is nothing: ranges of keys in which a seek found only tombstones.
+// Remembers ranges of keys in which a seek found only tombstones.
 //
-// Why: a queue drained in the order of its keys, as the edges of a node whose children are dropped
-// one by one, puts each next seek behind one tombstone more. Merging removes them in time; until
-// then a thousand drops would walk half a million tombstones. With the note a seek steps over the
-// range it already knows, so the whole costs what one walk costs.
+// Why: when a queue is drained in key order, like the edges of a node whose children are dropped
+// one by one, each seek meets one tombstone more than the last. Merging removes them in time; until
+// then a thousand drops would walk half a million tombstones. With a note a seek skips the range
+// that is known to be empty, so all of them together cost one walk.
 //
-// Deletions never make a note wrong. A put inside the range does, and cuts it short. A put that
-// happens while a seek is walking may be missed by it, so a search is announced before it looks
-// (Begin), and its note (End) reaches only up to the smallest key put in the meantime.
+// Deletions never invalidate a note. A put inside the range does, and cuts it short. A walking seek
+// may miss a concurrent put, so a search is announced before it starts (Begin), and its note (End)
+// reaches only up to the smallest key put in the meantime.
 //
 // Not thread-safe: the owner's lock guards it, taken before Begin together with the view that the
 // search will walk.
@@ -29,18 +29,19 @@ class GapNotes {
   struct Search {
     std::string from;
     bool disturbed = false;
-    std::string smallest_put;  // Not less than `from`, since Begin; if disturbed. Has its memory.
+    std::string smallest_put;  // Smallest key >= `from` put since Begin, if disturbed.
+                               // Preallocated.
   };
   using Ticket = std::list<Search>::iterator;
 
-  // Where a search from `from` may start instead: no record lies between. Often `from` itself.
+  // Where a search from `from` may start: no record lies between. Often `from` itself.
   std::string StartOf(std::string_view from) const;
 
   Ticket Begin(std::string_view from);
-  // Nothing but tombstones lies in [from, end). An `end` that is not behind `from` notes nothing.
+  // Only tombstones lie in [from, end). An `end` that is not behind `from` notes nothing.
   void End(Ticket search, std::string_view end);
 
-  // Before a reader can see the record. Allocates nothing.
+  // Call before a reader can see the record. Allocates nothing.
   void OnPut(std::string_view key);
 
   size_t size() const { return gaps_.size(); }

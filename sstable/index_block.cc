@@ -140,7 +140,7 @@ void BlockIterator::Decode(bool first) {
       shared + tail > kMaxKeyBytes) {
     return Damaged();
   }
-  // Larger than the key before: it goes on where that ends, or has a larger byte where they part.
+  // Larger than the key before: it continues that key, or has a larger byte where they differ.
   const std::string_view bytes(at, static_cast<size_t>(tail));
   if (!first && std::string_view(key_).substr(static_cast<size_t>(shared)) >= bytes) {
     return Damaged();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A block of an index table: sorted entries with shared prefixes, restart points to search them by,
-// and in partitions a bloom filter. Data blocks, partitions and the root differ in what their
-// values mean, not in their form.
+// and in partitions a bloom filter. Data blocks, partitions and the root differ only in the meaning
+// of their values.
 //
-// A block that is read is untrusted until BlockView::Parse took it, and its entries until they are
-// walked: on any bytes at all the classes here read nothing outside the block.
+// A block that was read is untrusted until BlockView::Parse accepted it, and its entries until they
+// are walked: whatever its bytes are, the classes here read nothing outside the block.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace cairn::sstable {
 
-// The value of a record, or that it was deleted.
+// The value of a record; null: it was deleted.
 using MaybeValue = std::optional<std::string_view>;
 
 class BlockBuilder {
@@ -35,7 +35,7 @@ class BlockBuilder {
   const std::string& last_key() const { return last_key_; }
   // Bytes of the block so far, without filter and padding.
   size_t bytes() const { return block_.size() + restarts_.size() * sizeof(uint32_t); }
-  // At most what Add of such an entry would make of bytes().
+  // Upper bound of bytes() after Add of such an entry.
   size_t BytesWith(std::string_view key, MaybeValue value) const;
 
   // The whole block, padded, its hash not yet filled in (SealBlock). Clears the builder.
@@ -50,12 +50,12 @@ class BlockBuilder {
   std::string last_key_;
 };
 
-// A block in memory that somebody else owns.
+// A block in memory that another object owns.
 class BlockView {
  public:
   BlockView() = default;
 
-  // Checks everything but the hash (CheckSeal) and the entries. The message names what is wrong,
+  // Checks everything except the hash (CheckSeal) and the entries. The message names the damage,
   // without the place.
   static Result<BlockView> Parse(std::span<const std::byte> block, BlockKind kind);
 
@@ -69,13 +69,13 @@ class BlockView {
   std::span<const std::byte> filter_;
 };
 
-// Walks the entries in order. One that does not decode, or a key that is not larger than the one
-// before, ends the walk: not valid and damaged().
+// Walks the entries in order. An entry that does not decode, or a key that is not larger than the
+// one before, ends the walk: not valid and damaged().
 class BlockIterator {
  public:
   BlockIterator() = default;
   explicit BlockIterator(const BlockView& block) : block_(block) {}
-  // As one that is made of the block, but with the memory that this one has for keys.
+  // Like an iterator made for the block, but reuses this one's memory for keys.
   void Enter(const BlockView& block);
 
   void SeekToFirst();
@@ -85,13 +85,13 @@ class BlockIterator {
 
   bool valid() const { return valid_; }
   bool damaged() const { return damaged_; }
-  uint32_t offset() const { return entry_; }  // In the block, of the entry in question.
+  uint32_t offset() const { return entry_; }  // Within the block, of the current entry.
   const std::string& key() const { return key_; }
   // Null for a tombstone. Points into the block.
   const MaybeValue& value() const { return value_; }
 
-  // Whether each restart is an entry of the walk, so that Seek finds what a walk shows. For
-  // verification: decodes up to the last of them.
+  // Whether each restart point is an entry of the walk, so that Seek finds what a walk shows. For
+  // verification: decodes up to the last one.
   static bool RestartsFit(const BlockView& block);
 
  private:

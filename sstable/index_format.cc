@@ -28,7 +28,7 @@ uint64_t HashBehindHash(const void* block, size_t bytes, const StoreId& store, u
                   PlaceSeed(store, table, kTableEpoch, offset));
 }
 
-// What holds for the footer of every table, checked before it is written and after it is read.
+// Conditions on the footer of every table, checked before it is written and after it is read.
 bool IsPossible(const TableInfo& info, const BlockHandle& root) {
   return info.records > 0 && info.tombstones <= info.records && info.data_blocks > 0 &&
          info.data_blocks <= info.records && info.partitions > 0 &&

@@ -78,7 +78,7 @@ enum class IndexField : uint16_t {
 static_assert(sizeof(IndexFooter) + 9 * 16 + 2 * kMaxKeyBytes <= kTableAlignment,
               "the properties with the longest keys fit into the footer block");
 
-// What a table's footer says of it. Everything that merging is planned by.
+// The footer's facts about a table. Merging is planned by them alone.
 struct TableInfo {
   uint64_t number = 0;
   uint64_t bytes = 0;  // Of the file.
@@ -93,7 +93,7 @@ struct TableInfo {
   bool operator==(const TableInfo&) const = default;
 };
 
-// Where a block lies: what an entry of a partition or of the root points to.
+// The place of a block: the value of an entry in a partition or the root.
 struct BlockHandle {
   uint64_t offset = 0;
   uint32_t bytes = 0;  // With its padding.
@@ -116,7 +116,8 @@ T LoadAs(const void* from) {
 
 // Unsigned, seven bits a byte, low ones first; bit 7 says that more follow. At most ten bytes.
 void PutVarint(std::string& to, uint64_t value);
-// Behind the number, or null when it is cut, longer than ten bytes or not in its shortest form.
+// Returns the byte behind the number; null when it is cut, longer than ten bytes or not in its
+// shortest form.
 const char* GetVarint(const char* from, const char* end, uint64_t* value);
 
 std::string EncodeHandle(const BlockHandle& handle);

@@ -223,7 +223,7 @@ Status IndexTable::Verify() const {
   return first;
 }
 
-// Block by block and not through the cache: what counts is what the device has.
+// Block by block, bypassing the cache: the device's content counts.
 // Longer than other functions: one walk, whose checks share what they count.
 void IndexTable::VerifyEach(const std::function<void(const Status&)>& damaged) const {
   TableInfo counted;
@@ -250,7 +250,8 @@ void IndexTable::VerifyEach(const std::function<void(const Status&)>& damaged) c
       bad(Bad(handle.offset, "block: a restart is none of its entries"));
     }
   };
-  // What lookups go by: the keys of a block are behind the entry before its own, and up to that.
+  // Lookups rely on this: the keys of a block are behind the entry before its own, and up to its
+  // own.
   struct Cover {
     std::optional<std::string> behind, last;
     bool Holds(std::string_view key) const { return (!behind || key > *behind) && key <= *last; }

@@ -2,11 +2,11 @@
 //
 // Reads one index table. Immutable, and safe from any number of threads.
 //
-// What stays in memory for each open table is its file handle, its properties and its root, which
-// grows by some 30 bytes for 700 KiB of table and is one block of 4 KiB up to 64 MiB. Partitions
-// (the rest of the index, and the bloom filters) and data blocks come through the block cache, so a
-// store of any size has the memory that its cache has. A Get of a table that may hold the key costs
-// at most two reads of some 16 KiB, one of which is shared by 12,000 neighbours.
+// In memory stay, for each open table, its file handle, its properties and its root, which grows by
+// some 30 bytes for 700 KiB of table and is one block of 4 KiB up to 64 MiB. Partitions (the rest
+// of the index, and the bloom filters) and data blocks come through the block cache, so memory is
+// bounded by the cache, whatever the store's size. A Get of a table that may hold the key costs at
+// most two reads of some 16 KiB, one of which is shared by 12,000 neighbours.
 //
 // Every block is verified against its place when it is read. All damage gives kCorruption with file
 // and offset; a file of a newer format kUnsupportedFormat.
@@ -31,7 +31,7 @@ struct ReadOptions {
   bool memory_only = false;
 };
 
-// What a table or memtable says of a key. None: nothing, ask the older ones.
+// A table's or memtable's answer for a key. None: it has nothing, ask the older ones.
 struct FoundRecord {
   bool tombstone = false;
   std::string value;
@@ -55,7 +55,7 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
   std::unique_ptr<RecordIterator> NewMergeIterator() const;
 
   // Reads everything: hashes, order, and that footer, root, partitions, filters and data agree.
-  // The first damage; VerifyEach tells of every damaged block and goes on behind it.
+  // Returns the first damage; VerifyEach reports every damaged block and continues with the rest.
   Status Verify() const;
   void VerifyEach(const std::function<void(const Status&)>& damaged) const;
 
@@ -71,34 +71,34 @@ class IndexTable : public std::enable_shared_from_this<IndexTable> {
   // Ok when the bytes are the block of this kind that belongs at the handle's place.
   Result<BlockView> Check(std::span<const std::byte> block, const BlockHandle& handle,
                           BlockKind kind) const;
-  // The same without the hash, for what was checked before.
+  // The same without the hash, for blocks that were checked before.
   Result<BlockView> Parse(std::span<const std::byte> block, const BlockHandle& handle,
                           BlockKind kind) const;
 
-  // --- The steps of a Get. `entry` is room for the search, and shows where it ended.
-  // The partition that may know the key; none when the table cannot have it. The entry's key is the
-  // last that the partition may know.
+  // --- The steps of a Get. `entry` is scratch for the search, and shows where it ended.
+  // The partition that may have the key; none when the table cannot have it. The entry's key is the
+  // last that the partition may have.
   Result<std::optional<BlockHandle>> FindPartition(std::string_view key,
                                                    BlockIterator* entry) const;
-  // The data block that may hold the key, unless the filter says that none does.
+  // The data block that may hold the key; none if the filter excludes it.
   Result<std::optional<BlockHandle>> FindBlock(std::string_view key, const BlockView& partition,
                                                uint64_t partition_offset,
                                                BlockIterator* entry) const;
-  // The same without asking it.
+  // The same without the filter.
   Result<BlockHandle> BlockAt(std::string_view key, const BlockView& partition,
                               uint64_t partition_offset, BlockIterator* entry) const;
   Result<std::optional<FoundRecord>> FindRecord(std::string_view key, const BlockView& data,
                                                 uint64_t data_offset, BlockIterator* entry) const;
 
-  // --- Blocks. `view` is good as long as the block is held.
+  // --- Blocks. `view` is valid while the block is held.
   // Through the cache.
   Result<CachedBlock> Load(const BlockHandle& handle, BlockKind kind, const ReadOptions& options,
                            BlockView* view) const;
-  // Out of the cache; null when it is not there.
+  // From the cache; null when it is not there.
   Result<CachedBlock> FindCached(const BlockHandle& handle, BlockKind kind, BlockView* view) const;
-  // Room for a block that the caller reads; empty when there is no memory.
+  // Memory for a block that the caller reads; empty when there is no memory.
   AlignedBuffer NewBlock(const BlockHandle& handle) const;
-  // What has been read for a block: verified, and given to the cache.
+  // Verifies a block that was read, and gives it to the cache.
   Result<CachedBlock> TakeRead(const BlockHandle& handle, BlockKind kind, AlignedBuffer block,
                                BlockView* view) const;
   // Reads [offset, offset + into.size()).

@@ -27,11 +27,11 @@ class IndexTableIterator final : public RecordIterator {
   Status status() const override { return status_; }
 
  private:
-  // Each loads what the upper iterator stands on and places the lower one: at the target, or at its
-  // first entry when that is null.
+  // Each loads the block that the upper iterator points to and places the lower one: at the target,
+  // or at its first entry when that is null.
   Status EnterPartition(const std::string_view* target);
   Status EnterData(const std::string_view* target);
-  // Moves on to the next block as long as the present one is at its end.
+  // Moves on to the next block while the present one is at its end.
   Status SkipEnds();
   Result<BlockView> ReadData(const BlockHandle& handle);
   void Settle(Status status);

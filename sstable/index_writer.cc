@@ -11,7 +11,7 @@
 namespace cairn::sstable {
 namespace {
 
-// The shortest key that is easily found with last <= key < next.
+// The shortest easily found key with last <= key < next.
 std::string Separator(const std::string& last, std::string_view next) {
   CAIRN_CHECK(last < next);
   size_t common = 0;
@@ -51,7 +51,7 @@ Result<std::unique_ptr<IndexWriter>> IndexWriter::Create(const TableContext& con
 IndexWriter::~IndexWriter() {
   if (finished_ || !created_) return;
   file_.reset();
-  // After a failed sync of the directory the file has its final name already. One that cannot be
+  // After a failed sync of the directory the file has its final name already. A file that cannot be
   // removed keeps its space until it is removed as an orphan.
   const bool removed = io::RemoveIfExists(*context_.files, temporary_path_).ok() &&
                        io::RemoveIfExists(*context_.files, path_).ok();

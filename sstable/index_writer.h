@@ -2,16 +2,16 @@
 //
 // Writes one index table, front to back.
 //
-// The file is called *.tmp until everything in it is synced; then it is renamed and the directory
-// synced. A crash before that leaves an unfinished file that nobody takes for a table, or a
+// The file is called *.tmp until all of it is synced; then it is renamed and the directory
+// synced. A crash before that leaves an unfinished file that is never taken for a table, or a
 // finished one that no log record names: an orphan. Finish returns when the table survives every
 // crash.
 //
 // Memory: one write buffer (kTableWriteBytes), a data block, a partition, and 8 bytes for each key
 // of a partition (about 12,000).
 //
-// One thread at a time. Errors stick: what failed once returns the same status ever after. They are
-// kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and whatever the host says; the
+// One thread at a time. Errors stick: after a failure every call returns the same status. Errors
+// are kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and those of the host. The
 // destructor of a writer that did not finish removes its file and, if that worked, returns the
 // space.
 #pragma once
@@ -40,7 +40,7 @@ class IndexWriter {
   // tombstone.
   Status Add(std::string_view key, MaybeValue value);
 
-  // What the file would take, within a block or two.
+  // Size of the file if it ended now, within a block or two.
   uint64_t bytes() const { return end_ + data_.bytes() + partition_.bytes(); }
 
   // REQUIRES: at least one record. Nothing may be added afterwards.

@@ -59,7 +59,7 @@ void LookupRounds::FindPartitions(const Levels& levels) {
   }
 }
 
-// For the keys from there on that the table may have. The result: the first key behind the table.
+// For the keys from `from` on that the table may have. Returns the first key behind the table.
 size_t LookupRounds::AddPartitions(size_t number, const IndexTable& table, size_t from) {
   const auto first = std::partition_point(
       keys_.begin() + static_cast<ptrdiff_t>(from), keys_.end(),
@@ -95,7 +95,7 @@ void LookupRounds::AskFilters(const Wanted& wanted, const Result<BlockView>& par
   }
 }
 
-// Whatever filters say: scans do not ask them.
+// Without asking filters: scans do not use them.
 void LookupRounds::AddBlocks(const Wanted& wanted, const Result<BlockView>& partition) {
   if (!partition.ok()) return;
   for (size_t key = wanted.begin; key < wanted.end; ++key) {
@@ -119,7 +119,7 @@ void LookupRounds::ReadAhead(const Levels& levels) {
   Load(BlockKind::kData, &LookupRounds::Leave);
 }
 
-// The newest candidate of each key that goes on. False: no key does.
+// The newest candidate of each unsettled key. False: there is no such key.
 bool LookupRounds::ChooseBlocks() {
   asked_.clear();
   std::vector<Candidate> older;
@@ -166,7 +166,7 @@ void LookupRounds::AskRecords(const Wanted& wanted, const Result<BlockView>& dat
   }
 }
 
-// Each block that is wanted is used as soon as it is there, and let go of.
+// Each wanted block is used as soon as it is loaded, and then released.
 void LookupRounds::Load(BlockKind kind, Use use) {
   misses_.clear();
   for (const Wanted& wanted : wanted_) {
@@ -200,7 +200,7 @@ void LookupRounds::ReadTogether(BlockKind kind, Use use) {
   idle.reserve(flights.size());
   for (Flight& flight : flights) idle.push_back(&flight);
   uint64_t bytes = 0;                   // In flight.
-  io::QueuePool::Lease queue(queues_);  // The last: what it waits for at its end needs the rest.
+  io::QueuePool::Lease queue(queues_);  // Last, as it is destroyed first and waits for reads.
   const auto finish_one = [&] {
     auto* const flight = static_cast<Flight*>(queue->Reap()->owner);
     idle.push_back(flight);
@@ -217,7 +217,7 @@ void LookupRounds::ReadTogether(BlockKind kind, Use use) {
     const uint32_t length = wanted->block.bytes;
     while (idle.empty() || (bytes > 0 && bytes + length > kLookupReadBytes)) finish_one();
     AlignedBuffer block = wanted->of->NewBlock(wanted->block);
-    while (block.empty() && queue->in_flight() > 0) {  // What is in flight may give some back.
+    while (block.empty() && queue->in_flight() > 0) {  // Ending reads may free memory.
       finish_one();
       block = wanted->of->NewBlock(wanted->block);
     }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks for many keys in the tables of an index, in rounds: what a round needs of the device is
-// read together, and a round begins when the one before has all it read.
+// Looks up many keys in the tables of an index, in rounds: the reads of one round are issued
+// together, and a round begins when all reads of the one before have ended.
 //   1. the partitions that may know a key, of every table and level: their filters say which data
 //      blocks may hold it
 //   2. of each key the newest of these blocks
 //   3. for the keys that it does not hold (a filter lets 0.8 % of absent keys pass) the next newer
 //      one, and so on
-// Keys are worked on in their order, so those of one block share its search in the cache, its read
-// and its check. What fails of a key's blocks counts where LsmIndex::Get would have met it: behind
-// the newer tables, and not at all when one of those has the key.
+// Keys are processed in their order, so those in one block share its cache look-up, its read and
+// its check. A failed block counts for a key where LsmIndex::Get would have met it: after the newer
+// tables, and not at all when one of those has the key.
 //
 // Memory: lists that grow, of 32 bytes for each key, 64 for each data block that a filter passes
-// for one and 48 for each block that is wanted; the blocks that are being read, at most
-// kLookupReads, which then are the cache's; and of each key its answer, whose value is an
-// allocation if it is not short. One thread at a time.
+// for a key and 48 for each wanted block; at most kLookupReads blocks being read, which the
+// cache then owns; and the answers, whose values are allocations unless short. One thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -38,17 +38,17 @@ using LookupResult = Result<std::optional<std::string>>;
 
 class LookupRounds {
  public:
-  // What the arguments name outlives this.
+  // The referenced arguments outlive this.
   LookupRounds(std::span<const std::string_view> keys, const ReadOptions& options,
                io::QueuePool* queues);
   LookupRounds(const LookupRounds&) = delete;
   LookupRounds& operator=(const LookupRounds&) = delete;
 
-  // From the newest to the oldest; then the tables, once.
+  // Call from the newest to the oldest; then the tables, once.
   void AskMemtable(const Memtable& memtable);
   void AskTables(const Levels& levels);
-  // Instead of all that: reads where the keys are or would be, two rounds, and asks nothing. What
-  // fails is met by who reads it then.
+  // Instead of all that: reads the blocks where the keys are or would be, two rounds, and looks
+  // nothing up. Errors are not reported: the later read meets them.
   void ReadAhead(const Levels& levels);
   // In the order of the keys that were given.
   std::vector<LookupResult> TakeResults() { return std::move(results_); }
@@ -56,18 +56,18 @@ class LookupRounds {
  private:
   struct Key {
     std::string_view key;
-    size_t place = 0;  // Among those that were given.
+    size_t place = 0;  // Index in the caller's order.
     bool settled = false;
   };
-  // A data block that may hold a key, or why that cannot be said.
+  // A data block that may hold a key, or the error that hides whether it does.
   struct Candidate {
-    size_t key = 0;    // Among keys_.
-    size_t table = 0;  // How many newer tables there are.
+    size_t key = 0;    // Index in keys_.
+    size_t table = 0;  // Number of newer tables.
     const IndexTable* of = nullptr;
     BlockHandle block;
     Status failure;
   };
-  // A block, and who needs it: [begin, end) of the keys, or of those that are asked for.
+  // A block and who needs it: [begin, end) of the keys, or of asked_.
   struct Wanted {
     size_t table = 0;
     const IndexTable* of = nullptr;
@@ -91,11 +91,11 @@ class LookupRounds {
   const ReadOptions options_;
   io::QueuePool* const queues_;
   std::vector<LookupResult> results_;
-  std::vector<Key> keys_;  // In order; those that no memtable knew.
+  std::vector<Key> keys_;  // Sorted; those that no memtable has.
   std::vector<Candidate> candidates_;
-  std::vector<Candidate> asked_;       // In this round: one for each key that goes on.
+  std::vector<Candidate> asked_;       // In this round: one for each unsettled key.
   std::vector<Wanted> wanted_;         // In this round.
-  std::vector<const Wanted*> misses_;  // Of these, not in the cache.
+  std::vector<const Wanted*> misses_;  // Those that are not in the cache.
   BlockIterator entry_;
 };
 

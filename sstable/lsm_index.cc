@@ -120,7 +120,7 @@ void LsmIndex::ReadAhead(std::span<const std::string_view> keys) const {
   LookupRounds(keys, {}, &queues_).ReadAhead(*view()->levels);
 }
 
-// Takes a fresh view at each Seek and leaves a note of the gap that it crossed.
+// Takes a new view at each Seek and leaves a note of the gap that it crossed.
 class LsmIndex::Scan final : public RecordIterator {
  public:
   Scan(LsmIndex& index, ScanOptions options) : index_(index), options_(std::move(options)) {}
@@ -162,7 +162,7 @@ class LsmIndex::Scan final : public RecordIterator {
 
     const std::string& start() const { return start_; }
     const std::shared_ptr<const View>& view() const { return view_; }
-    // The next key after the last tombstone: that one with a zero byte behind.
+    // The next key after the last tombstone: that key with a zero byte appended.
     void NoteGapUpTo(const std::string& last_tombstone) { gap_end_ = last_tombstone + '\0'; }
 
    private:

@@ -14,13 +14,13 @@
 // edit; the index uses it at once, because the contents are the same before and after. The caller
 // then logs the edit, and when that record is durable
 //   - may release the log up to the mark of a flush,
-//   - calls Release with the files that a merge made needless, which are deleted when no reader
-//     holds them any more. Until Release no file is ever deleted.
+//   - calls Release with the files that a merge replaced; they are deleted when no reader holds
+//     them any more. Until Release no file is ever deleted.
 // After a crash Open gets the files that the log names; others are orphans (RemoveTableOrphans).
 //
 // Thread-safe. A short lock is held for the memtable's insertions and for taking a view; none
-// across I/O. One flush and one merge run at a time, each on its caller's thread, beside each other
-// and beside reads and writes.
+// across I/O. One flush and one merge run at a time, each on its caller's thread, concurrently with
+// each other and with reads and writes.
 //
 // Memory: memtable_bytes(), which the caller bounds by Freeze and Flush; 4 to 8 KiB and a file
 // handle for each table of 32 MiB; the block cache; a flush or merge some 0.3 MiB plus 0.3 MiB for
@@ -54,7 +54,7 @@ struct LsmOptions {
   MergeShape shape;
 };
 
-// A file that belongs to the index: what a log record or checkpoint says of it.
+// A file of the index, as a log record or checkpoint names it.
 struct LiveTable {
   uint64_t number = 0;
   uint32_t level = 0;
@@ -62,7 +62,7 @@ struct LiveTable {
   bool operator==(const LiveTable&) const = default;
 };
 
-// To be logged as a whole.
+// Log all of it in one record.
 struct IndexEdit {
   std::vector<LiveTable> added;
   std::vector<uint64_t> removed;
@@ -92,8 +92,8 @@ struct LsmStats {
 
 class LsmIndex {
  public:
-  // Reads the end of each table and no more. kNotFound, kCorruption or kUnsupportedFormat naming
-  // the file; kInvalidArgument when the list cannot be (a level beyond kLevels, a number twice).
+  // Reads only the end of each table. kNotFound, kCorruption or kUnsupportedFormat naming the file;
+  // kInvalidArgument when the list is impossible (a level beyond kLevels, a number twice).
   static Result<std::unique_ptr<LsmIndex>> Open(const LsmOptions& options,
                                                 std::span<const LiveTable> live);
   // REQUIRES: no call is running and no scan is left.
@@ -109,41 +109,41 @@ class LsmIndex {
   // Nothing when the key is absent or deleted. kCorruption, kIoError, kOutOfMemory; kBusy with
   // memory_only when the answer is not in memory.
   LookupResult Get(std::string_view key, const ReadOptions& options = {}) const;
-  // What Get says of each of the keys, which come in any order, and more than once if need be; all
-  // of one state of the tables, while of what is applied meanwhile some may show. What fails fails
-  // the keys that need it and no other. What is not in memory is read in rounds, two as a rule,
-  // each with up to kLookupReads blocks in flight: sstable/lookup_rounds.h, with what it allocates.
+  // The answer of Get for each of the keys, in any order, repeats allowed. All from one state of
+  // the tables; records applied meanwhile may or may not show. An error fails only the keys that
+  // need the failed block. Blocks that are not in memory are read in rounds, usually two, each with
+  // up to kLookupReads blocks in flight: sstable/lookup_rounds.h, which also lists its allocations.
   std::vector<LookupResult> MultiGet(std::span<const std::string_view> keys,
                                      const ReadOptions& options = {}) const;
-  // Brings the blocks where scans from these keys begin into the cache, in two rounds like those.
-  // Says nothing of what fails: the scans meet it.
+  // Loads the blocks where scans from these keys begin into the cache, in two rounds like those.
+  // Errors are not reported: the scans meet them.
   void ReadAhead(std::span<const std::string_view> keys) const;
-  // Live records in order. Each Seek sees the records as they were then, of what is written behind
-  // it some may show. The index outlives the scan; while the scan lives it pins the files it reads.
+  // Live records in order. Each Seek sees the records as of then; later ones may or may not show.
+  // The index outlives the scan; while the scan lives it pins the files it reads.
   std::unique_ptr<RecordIterator> NewScan(ScanOptions options = {});
 
   // --- Keeping it in shape ---
-  // Everything applied so far will be in tables when a flush has returned this mark or a later one.
-  // False when it is already: nothing before the mark needs the log. Marks only grow. kOutOfMemory
-  // leaves all as it was.
+  // Everything applied so far is in tables once a flush has returned this mark or a later one.
+  // False when it is already: nothing before the mark needs the log. Marks only grow. After
+  // kOutOfMemory nothing has changed.
   Result<bool> Freeze(uint64_t mark);
   // Writes the oldest frozen memtable; nothing when there is none. kBusy while another flush runs.
   // After an error the memtable is still there: try again.
   Result<std::optional<FlushResult>> Flush();
-  // One merge, if the tables are out of shape. kBusy while another one runs. After an error all is
-  // as it was.
+  // Runs one merge if the tables are out of shape. kBusy while another one runs. After an error
+  // nothing has changed.
   Result<std::optional<IndexEdit>> CompactOnce();
 
   // The edit that removed these tables is durable.
   void Release(std::span<const uint64_t> removed);
-  // Deletes the released tables that no reader holds, and appends them to `deleted`, if given. To
-  // be called now and then. The first error (kIoError): one that was not deleted is tried again the
-  // next time.
+  // Deletes the released tables that no reader holds, and appends them to `deleted`, if given. Call
+  // it now and then. Returns the first error (kIoError); a table that was not deleted is tried
+  // again the next time.
   Status DeleteReleased(std::vector<LiveTable>* deleted = nullptr);
 
   // --- Looking ---
   std::vector<LiveTable> live() const;  // By level, then by number.
-  size_t memtable_bytes() const;        // Of the one that is being written.
+  size_t memtable_bytes() const;        // Of the one being written.
   LsmStats stats() const;
   Status Verify() const;  // Reads every table; the first damage found.
 
@@ -153,7 +153,7 @@ class LsmIndex {
     std::shared_ptr<Memtable> memtable;
     uint64_t mark = 0;
   };
-  // What a reader holds on to. Immutable.
+  // The state that a reader holds. Immutable.
   struct View {
     std::shared_ptr<Memtable> active;
     std::vector<Frozen> frozen;  // Oldest first.

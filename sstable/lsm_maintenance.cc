@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What keeps an LsmIndex in shape: freezing, flushing, merging, and deleting what is not needed.
+// Keeps an LsmIndex in shape: freezing, flushing, merging, and deleting needless tables.
 #include <algorithm>
 #include <utility>
 
@@ -175,7 +175,8 @@ Status LsmIndex::DeleteReleased(std::vector<LiveTable>* deleted) {
   std::vector<Removed> free;
   {
     MutexLock lock(&mutex_);
-    // Nobody can come to hold a table that the view does not name: one holder is this list.
+    // No new holder can appear for a table that the view does not name; this list itself is one
+    // holder.
     const auto held = [](const Removed& table) {
       return !table.released || (table.table != nullptr && table.table.use_count() > 1);
     };

@@ -14,7 +14,7 @@ namespace cairn::sstable {
 
 // Followed by its tower, the key and the value.
 struct MemtableNode {
-  MemtableNode* owned_next = nullptr;  // Of a batch while on the way, then of all of a memtable.
+  MemtableNode* owned_next = nullptr;  // First of a batch, then of all nodes of a memtable.
   uint32_t key_bytes = 0;
   uint32_t value_bytes = 0;
   bool tombstone = false;
@@ -64,8 +64,8 @@ void FreeOwned(const Allocator& allocator, Node* first) {
   while (first != nullptr) FreeNode(allocator, std::exchange(first, first->owned_next));
 }
 
-// A quarter of the keys on each next level. Of the key alone: a record fits where its predecessor
-// of the same key stood, and equal runs make equal lists.
+// A quarter of the keys reaches each next level. Depends on the key alone: a record fits where its
+// predecessor of the same key stood, and equal runs make equal lists.
 int HeightOf(std::string_view key) {
   const uint64_t hash = Hash(std::as_bytes(std::span(key)));
   return std::min(1 + std::countr_zero(hash) / 2, kMemtableHeight);
@@ -113,7 +113,7 @@ std::shared_ptr<Memtable> Memtable::TryMake(const Allocator& allocator) {
                                              free);
   if (head == nullptr) return nullptr;
   std::unique_ptr<Memtable> table(new Memtable(allocator, head.get()));
-  static_cast<void>(head.release());  // The table's now, also if a shared_ptr finds no memory.
+  static_cast<void>(head.release());  // The table owns it, even if shared_ptr throws.
   return table;
 }
 

@@ -3,12 +3,13 @@
 // The newest records, in memory and in order, until they are flushed to a table.
 //
 // A skip list (W. Pugh, CACM 33(6), 1990) whose towers follow from the hash of the key. A record
-// that replaces another takes its place in every level; the old one stays allocated, so that a
-// reader that stands on it can go on, until the memtable goes.
+// that replaces another takes its place in every level; the old one stays allocated until the
+// memtable goes, so that a reader that stands on it can go on.
 //
 // Threads: one writer at a time (Apply), under a lock of the owner. Readers need no lock and may
-// run beside the writer. They see each record whole or not at all; the records of a batch become
-// visible one after the other, and an iterator may or may not see what is written behind its Seek.
+// run concurrently with the writer. They see each record whole or not at all; the records of a
+// batch become visible one after the other, and an iterator may or may not see records written
+// after its Seek.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,8 @@ namespace cairn::sstable {
 
 struct MemtableNode;
 
-// Records on their way to a memtable. All memory is taken here, so that applying them, which the
-// engine does after the log has them, cannot fail. One thread at a time.
+// Records on their way to a memtable. All memory is allocated here, so that applying them, which
+// the engine does after the log has them, cannot fail. One thread at a time.
 class WriteBatch {
  public:
   explicit WriteBatch(const Allocator& allocator) : allocator_(allocator) {}
@@ -41,7 +42,7 @@ class WriteBatch {
   Status Delete(std::string_view key);
 
   bool empty() const { return first_ == nullptr; }
-  size_t bytes() const { return bytes_; }  // What a memtable will grow by.
+  size_t bytes() const { return bytes_; }  // Growth of the memtable.
 
  private:
   friend class Memtable;
@@ -66,7 +67,7 @@ class Memtable : public std::enable_shared_from_this<Memtable> {
   template <typename OnPut>
   void Apply(WriteBatch&& batch, OnPut on_put);
 
-  // Null: nothing known of the key. Else its value, or null for a tombstone; good as long as the
+  // Null: it does not know the key. Else its value, or null for a tombstone; valid as long as the
   // memtable.
   std::optional<MaybeValue> Get(std::string_view key) const;
   // Keeps the memtable alive.

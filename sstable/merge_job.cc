@@ -31,7 +31,7 @@ Status WriteAll(const TableContext& context, RecordIterator& records, OlderData&
   for (records.Seek(""); records.valid(); records.Next()) {
     const std::string_view key = records.key();
     if (any && key <= last) {
-      // Each block of an input is in order, but not one after the other: nobody wrote such a table.
+      // Blocks of the input are each in order, but not in sequence: no writer makes such a table.
       return Status(StatusCode::kCorruption, context.directory +
                                                  ": an index table is out of order at a key of " +
                                                  std::to_string(key.size()) + " bytes");

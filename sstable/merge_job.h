@@ -22,11 +22,11 @@ LevelInfos InfosOf(const Levels& levels);
 
 // Brings the tables of a level into its order.
 void SortLevel(size_t level, TableList& tables);
-// Of a sorted level below 0 a table that overlaps the one before it, or null.
+// A table of a sorted level below 0 that overlaps the one before it, or null.
 const IndexTable* FindOverlap(const TableList& tables);
 
-// Says whether data older than the output of a merge may have a key: whether the tombstone must be
-// kept. Asked with ascending keys.
+// Whether data older than the output of a merge may have a key, so that its tombstone must be kept.
+// Call it with ascending keys.
 class OlderData {
  public:
   // The tables of the levels from `first` on.
@@ -40,10 +40,10 @@ class OlderData {
   std::array<size_t, kLevels> at_{};  // In each sorted level, the first table not before the key.
 };
 
-// Writes what `records` walks, from its first key on, into tables of about `table_bytes`, without
-// the tombstones that nothing needs any more. The tables are durable, and open, when this returns;
-// none when nothing was left. On an error nothing remains of them, and nothing else has changed:
-// kNoSpace, kIoError, kOutOfMemory, kCorruption of an input, or what the host says.
+// Writes the records of `records`, from its first key on, into tables of about `table_bytes`,
+// leaving out tombstones that are not needed any more. The tables are durable, and open, when this
+// returns; none if no record was left. On an error no table remains, and nothing else has changed:
+// kNoSpace, kIoError, kOutOfMemory, kCorruption of an input, or the host's.
 Result<TableList> WriteTables(const TableContext& context, RecordIterator& records,
                               OlderData& older, uint64_t table_bytes);
 

@@ -79,7 +79,7 @@ std::optional<MergePlan> PickTombstones(const LevelInfos& levels, const MergeSha
 }
 
 std::optional<MergePlan> PickBytes(const LevelInfos& levels, const MergeShape& shape) {
-  // The level that is fullest in relation to what it may hold; the last one may hold anything.
+  // The level that is fullest relative to its limit; the last one has no limit.
   size_t fullest = 0;
   double excess = 1;
   double may_hold = static_cast<double>(shape.level1_bytes);

@@ -4,9 +4,9 @@
 // tested by tables of numbers and gives the same answer after every restart.
 //
 // Leveled merging as in LevelDB, with two choices of its own: within a level the table goes first
-// that drags along the fewest bytes of the next one, and tables dense with tombstones go down
-// whatever the sizes, until the tombstones vanish at the bottom. Without that, a scan over a
-// million deleted records would read them all, each time, for ever.
+// that overlaps the fewest bytes of the next one, and tables dense with tombstones go down whatever
+// the sizes, until the tombstones vanish at the bottom. Without that, every scan over a million
+// deleted records would read them all.
 #pragma once
 
 #include <array>
@@ -36,11 +36,10 @@ struct MergePlan {
   size_t level = 0;
   size_t output_level = 0;      // level + 1; level itself at the bottom.
   std::vector<uint64_t> upper;  // Table numbers of `level`...
-  std::vector<uint64_t>
-      lower;  // ...and what overlaps them in the output level, if that is another.
+  std::vector<uint64_t> lower;  // ...and those of the output level, if another, that overlap them.
 };
 
-// Nothing when all is in shape. Carrying out plans as long as there is one comes to an end.
+// Nothing when all is in shape. Carrying out plans until there is none terminates.
 std::optional<MergePlan> PickMerge(const LevelInfos& levels, const MergeShape& shape);
 
 // See kDenseShare.

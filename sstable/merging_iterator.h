@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several sorted sources as one: of records with the same key the one of the newest source counts.
+// Several sorted sources as one: of records with equal keys that of the newest source counts.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ class MergingIterator final : public RecordIterator {
  public:
   enum class Tombstones : uint8_t { kShow, kHide };
 
-  // `sources` from the newest to the oldest. An error in any of them ends the walk: what lies
-  // behind it could hide, or be hidden by, what cannot be read. Not valid from the key `end` on,
-  // unless that is empty; tombstones behind it are not walked either.
+  // `sources` from the newest to the oldest. An error in any of them ends the walk: an unreadable
+  // record could hide, or be hidden by, records behind it. The walk ends before the key `end`,
+  // unless that is empty; tombstones beyond it are not walked either.
   MergingIterator(std::vector<std::unique_ptr<RecordIterator>> sources, Tombstones tombstones,
                   std::string end = {});
 
@@ -38,9 +38,9 @@ class MergingIterator final : public RecordIterator {
   const RecordIterator& top() const { return *sources_[heap_.front()]; }
   bool IsBehind(size_t a, size_t b) const;
   void Push(size_t source);
-  // Steps behind the present key in all sources.
+  // Moves all sources behind the present key.
   void Advance();
-  // Comes to rest on a record to show.
+  // Moves to the next record to show.
   void Settle();
   bool AtEnd() const { return heap_.empty() || (!end_.empty() && top().key() >= end_); }
 
@@ -82,7 +82,7 @@ class LevelIterator final : public RecordIterator {
   std::unique_ptr<RecordIterator> records_;  // Of that table; null before and behind all.
 };
 
-// The first of the tables, which do not overlap and are sorted, whose largest key is not less.
+// The first table whose largest key is not less. The tables are sorted and do not overlap.
 size_t FirstTableNotBefore(const TableList& tables, std::string_view key);
 
 }  // namespace cairn::sstable

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sorted records, wherever they come from: a memtable, a table, a level, or several of these
+// Sorted records of a memtable, a table, a level, or several of these
 // merged.
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace cairn::sstable {
 
-// Starts invalid: Seek first. One thread at a time. What it reads stays pinned while it lives.
+// Starts invalid: Seek first. One thread at a time. The blocks and tables that it reads stay pinned
+// while it lives.
 class RecordIterator {
  public:
   virtual ~RecordIterator() = default;
@@ -21,11 +22,11 @@ class RecordIterator {
   virtual void Next() = 0;  // REQUIRES: valid().
   virtual bool valid() const = 0;
 
-  // REQUIRES: valid(). The bytes are good until the iterator moves.
+  // REQUIRES: valid(). The bytes are valid until the iterator moves.
   virtual std::string_view key() const = 0;
   virtual MaybeValue value() const = 0;  // Null for a tombstone.
 
-  // Why it is not valid: Ok at the end, else what a read met. A Seek tries again.
+  // Why it is not valid: Ok at the end, else the error of a read. A Seek tries again.
   virtual Status status() const = 0;
 };
 

@@ -10,7 +10,7 @@ Status Bad(const std::string& why) {
   return Status(StatusCode::kCorruption, "snapshot table footer: " + why);
 }
 
-// What holds for the footer of every table, checked before it is written and after it is read.
+// Conditions on the footer of every table, checked before it is written and after it is read.
 bool IsPossible(const ParsedSnapshotFooter& footer) {
   const SnapshotInfo& info = footer.info;
   // Bounds first, so that no product below can wrap.

@@ -19,15 +19,16 @@ namespace cairn::sstable {
 inline constexpr uint64_t kSnapshotMagic = 0x504e534e52494143;  // "CAIRNSNP"
 inline constexpr uint32_t kSnapshotFormatVersion = 1;
 
-// What a table is for. On disk; never change. Derived data (landmarks, low-rank keys) can be made
-// again: losing such a table is no data loss, which is why it never shares a file with pages.
+// The use of a table. On disk; never change. Derived data (landmarks, low-rank keys) can be
+// computed again: losing such a table is no data loss, so it never shares a file with pages.
 enum class SnapshotKind : uint32_t { kPages = 1, kDerived = 2 };
 
-// A frame begins on it: a cache line, so that copies out of a read window are aligned.
+// Frames are aligned to a cache line, so that copies out of a read window are aligned.
 inline constexpr uint32_t kFrameAlignment = 64;
 
-// Where one frame lies. In the order of its fragment: slice by slice, in each page by page. The
-// entries of a fragment stand right behind its frames, so that a small one is read at once.
+// The place of one frame. Entries are in the order of the fragment: slice by slice, and page by
+// page within each. They stand right behind the fragment's frames, so that a small one is read at
+// once.
 struct FrameEntry {
   uint64_t hash;  // Of the stored bytes, sealed with their offset.
   uint64_t offset;
@@ -36,12 +37,12 @@ struct FrameEntry {
 };
 static_assert(sizeof(FrameEntry) == 24);
 
-// What a fragment holds is an approximation of what it would be if it were computed in its place;
-// the caller's word. On disk; never change.
+// The content of the fragment approximates what computing it in place would give, according to the
+// caller. On disk; never change.
 inline constexpr uint32_t kApproximateFragment = 1;
 
-// Positions [begin, begin + count) of one lane of one node, in `slices` parts (a slice is what the
-// caller numbers: a head of a plane of a layer, say) and `pages` stretches of `page_rows`
+// Positions [begin, begin + count) of one lane of one node, in `slices` parts (the caller
+// numbers them: a head of a plane of a layer, say) and `pages` stretches of `page_rows`
 // positions.
 struct FragmentEntry {
   uint64_t node;
@@ -61,7 +62,7 @@ struct FragmentEntry {
   uint64_t entries_bytes() const { return frames() * sizeof(FrameEntry); }
   // Frames and entries, from `offset` on.
   uint64_t bytes() const { return entries_offset + entries_bytes() - offset; }
-  // Rows of a page; the last may be short.
+  // Rows of a page; the last page may be short.
   uint32_t rows(uint32_t page) const {
     return page + 1 < pages ? page_rows : count - (pages - 1) * page_rows;
   }
@@ -87,7 +88,7 @@ struct SnapshotFooter {
 static_assert(sizeof(SnapshotFooter) == 96);
 static_assert(offsetof(SnapshotFooter, store) == 24 && offsetof(SnapshotFooter, table) == 40);
 
-// What a footer says of its table.
+// A footer's facts about its table.
 struct SnapshotInfo {
   uint64_t number = 0;
   SnapshotKind kind = SnapshotKind::kPages;
@@ -114,7 +115,7 @@ inline FragmentKey KeyOf(const FragmentEntry& entry) {
   return {entry.node, entry.lane, entry.begin};
 }
 
-// What holds for every fragment of a table whose directory is at `fragments_offset`, checked before
+// Conditions on every fragment of a table whose directory is at `fragments_offset`, checked before
 // it is written and after it is read.
 bool IsPossible(const FragmentEntry& entry, uint64_t fragments_offset);
 

@@ -56,7 +56,7 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
     std::vector<FragmentEntry> fragments(footer->info.fragments);
     const auto into = std::as_writable_bytes(std::span(fragments));
     std::memcpy(into.data(), tail.data() + (footer->fragments_offset - tail_at), into.size());
-    // What is damaged is told when it is needed.
+    // Damage is reported when the list is needed.
     const bool whole = table->CheckFragments(fragments).ok();
     MutexLock lock(&table->mutex_);
     table->loaded_ = whole;
@@ -74,7 +74,7 @@ Status SnapshotTable::Damaged(uint64_t offset, const std::string& what) const {
   return Status(StatusCode::kCorruption, At(path_, offset) + what);
 }
 
-// Any stretch of the file, by way of aligned memory.
+// Reads any stretch of the file through aligned memory.
 Status SnapshotTable::ReadBytes(uint64_t offset, std::span<std::byte> into) const {
   const uint64_t begin = offset / kTableAlignment * kTableAlignment;
   const uint64_t end = AlignUp(offset + into.size(), kTableAlignment);
@@ -106,7 +106,7 @@ Status SnapshotTable::CheckFragments(std::span<const FragmentEntry> fragments) c
           footer_.fragments_hash) {
     return Damaged(offset, "the list of fragments does not have its checksum");
   }
-  // A right checksum over wrong contents is a bug of the writer; it is caught all the same.
+  // A right checksum over wrong contents is a bug of the writer; check all the same.
   uint64_t frames = 0, end = 0;
   for (size_t i = 0; i < fragments.size(); ++i) {
     const FragmentEntry& entry = fragments[i];
@@ -130,7 +130,7 @@ Result<std::span<const FragmentEntry>> SnapshotTable::Fragments() {
   }
   CAIRN_ASSIGN_OR_RETURN(std::vector<FragmentEntry> fragments, ReadFragments());
   MutexLock lock(&mutex_);
-  // Else another thread was faster, and somebody may hold what it gave out.
+  // Else another thread was faster, and callers may hold spans of its list.
   if (!std::exchange(loaded_, true)) fragments_ = std::move(fragments);
   return std::span<const FragmentEntry>(fragments_);
 }
@@ -215,13 +215,13 @@ void SnapshotTable::VerifyEach(const CheckFrame& check_frame,
   context_.counters->read_bytes.fetch_add(reader.read_bytes(), std::memory_order_relaxed);
 }
 
-// The entries lie behind the frames. Those of a small fragment come with it; those of a larger one
-// are read by themselves, lest the reader runs ahead of its frames.
+// The entries lie behind the frames. Those of a small fragment are read with it; those of a larger
+// one by themselves, so that the reader does not run ahead of its frames.
 Result<std::vector<FrameEntry>> SnapshotTable::FramesOf(const FragmentEntry& fragment,
                                                         uint64_t small_bytes,
                                                         io::ForwardReader* reader) const {
   if (fragment.bytes() > small_bytes) return Frames(fragment);
-  // Where all of it cannot be had, some of it may.
+  // If all of it cannot be read, a part may be.
   static_cast<void>(reader->Read(fragment.offset, fragment.bytes()));
   CAIRN_ASSIGN_OR_RETURN(const auto entries,
                          reader->Read(fragment.entries_offset, fragment.entries_bytes()));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads one snapshot table. Its file need not be open meanwhile (TableContext::open_files). Open
-// reads the end of the file, where the footer is and, if there are not many, the list of fragments
-// (64 bytes each); else that is read by the first call that needs it, and kept. The frames' entries
-// (24 bytes each) and the frames belong to the caller, who reads them coalesced and in flight as it
-// likes, through OpenFile(), and has them checked here.
+// Reads one snapshot table. Its file need not stay open (TableContext::open_files). Open reads the
+// end of the file: the footer and, if it is short, the list of fragments (64 bytes each). A longer
+// list is read by the first call that needs it, and kept. The frames' entries (24 bytes each) and
+// the frames are read by the caller, coalesced and in flight as it likes, through OpenFile(), and
+// are checked here.
 //
 // Thread-safe. kCorruption names file and offset.
 #pragma once
@@ -28,29 +28,29 @@ class SnapshotTable {
 
   const SnapshotInfo& info() const { return footer_.info; }
   const std::string& path() const { return path_; }
-  // Stays open as long as it is held. `waits`: see io::FileCache. A file that was deleted meanwhile
-  // is kNotFound.
+  // Stays open as long as it is held. `waits`: see io::FileCache. kNotFound if the file was deleted
+  // meanwhile.
   Result<std::shared_ptr<io::File>> OpenFile(bool waits = true) const;
 
-  // The fragment that holds `position`, or the next behind it on this lane, or none.
+  // The fragment that holds `position`, or the next one behind it on this lane, or none.
   Result<std::optional<FragmentEntry>> Find(uint64_t node, uint32_t lane, uint64_t position);
   // All of them, in order; valid as long as the table.
   Result<std::span<const FragmentEntry>> Fragments();
-  // What was read at fragment.entries_offset. Slice by slice, in each page by page.
+  // `bytes` were read at fragment.entries_offset. Slice by slice, in each page by page.
   Result<std::vector<FrameEntry>> ParseFrames(const FragmentEntry& fragment,
                                               std::span<const std::byte> entries) const;
-  // Reads them.
+  // Reads them from the file.
   Result<std::vector<FrameEntry>> Frames(const FragmentEntry& fragment) const;
 
   // Whether `stored` is what was written as this frame.
   Status Verify(const FrameEntry& frame, std::span<const std::byte> stored) const;
-  // Reads the list of fragments and the frames' entries, and with `check_frame` every frame: one
-  // that has its checksum is handed to it, for whoever knows what it should decode to. Every damage
-  // is told, and what it does not hide is gone on with.
+  // Reads the list of fragments and the frames' entries, and with `check_frame` every frame: it is
+  // called for each frame whose checksum holds, to check its content. Reports each damage and
+  // continues with whatever that does not hide.
   using CheckFrame = std::function<Status(const FragmentEntry& fragment, uint32_t page,
                                           const FrameEntry& frame, std::span<const std::byte>)>;
   void VerifyEach(const CheckFrame& check_frame, const std::function<void(const Status&)>& damaged);
-  // Reads and verifies every byte that means something. Of several damages it names the first.
+  // Reads and verifies every byte that means something. Returns the first damage.
   Status VerifyAll();
 
  private:

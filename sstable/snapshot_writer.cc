@@ -46,8 +46,8 @@ SnapshotWriter::~SnapshotWriter() {
   queue_.reset();
   if (finished_ || !created_) return;
   file_.reset();
-  // What stays behind is removed as an orphan. After a failed sync of the directory the file has
-  // its final name already.
+  // A leftover file is removed as an orphan. After a failed sync of the directory the file has its
+  // final name already.
   (void)io::RemoveIfExists(*context_.files, temporary_path_);
   (void)io::RemoveIfExists(*context_.files, path_);
   context_.host->ReturnSpace(taken_);

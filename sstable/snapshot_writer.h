@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes one snapshot table, front to back. What the frames hold, and how they are packed
-// (base/codec/kv_frame.h), is the caller's affair.
+// Writes one snapshot table, front to back. The content of frames, and how they are packed
+// (base/codec/kv_frame.h), is up to the caller.
 //
 //   writer->BeginFragment({.node = 7, .lane = 1, .begin = 0, .count = 1024, .page_rows = 256,
 //                          .slices = 512});
@@ -9,16 +9,16 @@
 //   ... further fragments, ascending by (node, lane, begin) ...
 //   writer->Finish();
 //
-// The file is called *.tmp until everything in it is synced; then it is renamed and the directory
-// synced. A crash before that leaves an unfinished file that nobody takes for a table, or a
+// The file is called *.tmp until all of it is synced; then it is renamed and the directory
+// synced. A crash before that leaves an unfinished file that is never taken for a table, or a
 // finished one that no log record names: an orphan. Finish returns when the table survives every
 // crash.
 //
 // The device writes one buffer while the next is filled. Memory: kSnapshotWriteBuffers buffers of
 // `write_bytes`, 64 bytes for each fragment and 24 for each frame of the one being written.
 //
-// One thread at a time. Errors stick: what failed once returns the same status ever after. They are
-// kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and whatever the host says; the
+// One thread at a time. Errors stick: after a failure every call returns the same status. Errors
+// are kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and those of the host. The
 // destructor of a writer that did not finish removes its file and returns the space.
 #pragma once
 
@@ -52,10 +52,10 @@ class SnapshotWriter {
   SnapshotWriter(const SnapshotWriter&) = delete;
   SnapshotWriter& operator=(const SnapshotWriter&) = delete;
 
-  // From the next buffer on it is written in this unit, at most that of Create.
+  // From the next buffer on writes are of this size, at most that of Create.
   void SetWriteBytes(size_t bytes);
-  // REQUIRES: the fragment before has all its frames and comes before this one; nothing is 0 but
-  // lane and begin.
+  // REQUIRES: the fragment before has all its frames and comes before this one; only lane and begin
+  // may be 0.
   void BeginFragment(const FragmentSpec& spec);
   // The next frame of the fragment; copied. REQUIRES: 1 to kMaxStoredBytes stored bytes.
   Status AddFrame(std::span<const std::byte> stored, uint32_t raw_bytes);
@@ -82,7 +82,7 @@ class SnapshotWriter {
 
   const TableContext context_;
   const size_t buffer_bytes_;
-  size_t write_bytes_, next_write_bytes_;  // Of the buffer that takes bytes, and from then on.
+  size_t write_bytes_, next_write_bytes_;  // Of the buffer being filled, and of the next.
   const std::string path_;
   const std::string temporary_path_;
   ParsedSnapshotFooter footer_;
@@ -100,7 +100,7 @@ class SnapshotWriter {
 
   std::vector<FragmentEntry> fragments_;
   std::vector<FrameEntry> frames_;    // Of the last fragment.
-  std::unique_ptr<io::Queue> queue_;  // Last: it waits for what uses file and buffers.
+  std::unique_ptr<io::Queue> queue_;  // Last: waits for requests that use file and buffers.
 };
 
 }  // namespace cairn::sstable

@@ -23,7 +23,7 @@ std::string FileName(uint64_t number, std::string_view suffix) {
   return digits + std::string(suffix);
 }
 
-// Of the name of a finished table.
+// Parses the name of a finished table.
 std::optional<uint64_t> ParseName(std::string_view name) {
   for (const std::string_view suffix : {kIndexSuffix, kSnapshotSuffix}) {
     if (name.size() != kDigits + suffix.size()) continue;

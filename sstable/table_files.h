@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The directory of tables, and what all that read and write them share.
+// The directory of tables, and what readers and writers of tables share.
 //   <16 hex digits>.index      an index table, complete: it got this name when it was durable
 //   <16 hex digits>.snapshot   a snapshot table, complete
 //   *.tmp                      one being written, or left behind by a crash
@@ -24,16 +24,16 @@ namespace cairn::sstable {
 
 inline constexpr char kUnfinishedSuffix[] = ".tmp";
 
-// What was asked of the device. All grow only.
+// Requests to the device. They only grow.
 struct TableCounters {
-  std::atomic<uint64_t> block_reads{0};  // Requests; a merge reads several blocks with one.
+  std::atomic<uint64_t> block_reads{0};  // A merge reads several blocks with one.
   std::atomic<uint64_t> read_bytes{0};
   std::atomic<uint64_t> written_bytes{0};
   std::atomic<uint64_t> cache_hits{0};
   std::atomic<uint64_t> filter_skips{0};  // Data blocks that a filter spared.
 };
 
-// Copied freely; what the pointers name outlives every copy.
+// Copied freely; the referenced objects outlive every copy.
 struct TableContext {
   io::FileSystem* files = nullptr;
   std::string directory;
@@ -49,11 +49,11 @@ struct TableContext {
 std::string IndexTablePath(const std::string& directory, uint64_t number);
 std::string SnapshotTablePath(const std::string& directory, uint64_t number);
 
-// Whether a table that was finished is called so.
+// Whether this is the name of a finished table.
 bool IsTableFileName(std::string_view name);
 
-// Deletes unfinished tables and those whose number is not in `live` (any order). For after replay,
-// when it is certain what lives; never for a store that is read only. Other names are left alone.
+// Deletes unfinished tables and those whose number is not in `live` (any order). Call it after
+// replay, when the live tables are known; never for a read-only store. Other names are left alone.
 // The removals are durable with the next sync of the directory; if a crash brings a file back, it
 // is an orphan again.
 Status RemoveTableOrphans(io::FileSystem& files, const std::string& directory,

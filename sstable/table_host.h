@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What writers of tables ask of the store above them. Declared here, implemented there.
+// Services that writers of tables need from the store. Declared here, implemented there.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ class TableHost {
  public:
   virtual ~TableHost() = default;
 
-  // A number that no file of the store ever had, larger than all before. The store has made
-  // durable that it is taken, so that it is not given again after a crash.
+  // A number that no file of the store ever had, larger than all before. The store has durably
+  // reserved it, so that it is not given again after a crash.
   virtual Result<uint64_t> NewTableNumber() = 0;
 
-  // Before `bytes` are written. May wait, to hold the writer to a rate. kNoSpace when the store's
-  // cap would be passed; that, or any other error (the store is closing), ends the job and discards
-  // its files.
+  // Called before `bytes` are written. May wait, to limit the writer's rate. kNoSpace when the
+  // store's cap would be exceeded; any error (also when the store is closing) ends the job and
+  // discards its files.
   virtual Status TakeSpace(uint64_t bytes) = 0;
 
   // Bytes taken before belong to no file any more: it was discarded, or deleted when released.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inside of LogImpl: a group of records on its way to the device, the segment that it lies in, and
-// the footer that the segment gets when it is full.
+// Internals of LogImpl: a group of records on its way to the device, its segment, and the footer
+// that the segment gets when it is full.
 #pragma once
 
 #include <array>
@@ -18,31 +18,31 @@
 
 namespace cairn::wal {
 
-// A segment that this log writes. Groups hold it, so that its file is open while they need it.
+// A segment that this log writes. Groups hold it, so that its file stays open while they need it.
 struct OpenSegmentState {
   uint64_t number = 0;
   uint64_t first_sequence = 0;
   std::shared_ptr<io::File> file;
   uint32_t end = kFirstGroupOffset;  // Behind the last group that was placed.
   uint32_t groups = 0;
-  uint64_t allocated = 0;  // Blocks up to there are the file's; groups go nowhere else.
+  uint64_t allocated = 0;  // Blocks allocated to the file; groups lie within them.
   bool opens_epoch = false;
-  bool ballast = false;  // Opened when nothing else was left: no data goes here.
-  bool last = false;     // Opened when there was no other: releases use a part only.
+  bool ballast = false;  // Opened when no other was left: no data goes here.
+  bool last = false;     // Opened when no other was left: releases use a part only.
   // The footer that grows in the FooterBuffer; `footer` false: there will be none.
   bool footer = false;
   uint32_t footer_bytes = 0;
   uint32_t footer_groups = 0;
 
-  // Whether it has room for groups up to there, with so much of a footer.
+  // Whether it has room for groups up to `group_end`, and for a footer of this size.
   bool Fits(uint64_t group_end, uint64_t of_footer, uint64_t segment_bytes) const;
-  // Whether groups up to there have blocks to lie in, and a clean end behind them.
+  // Whether groups up to `group_end` have blocks to lie in, and a clean end after them.
   bool HasBlocks(uint64_t group_end, uint64_t segment_bytes) const;
 };
 
 enum class GroupState : uint8_t { kFree, kForming, kClosed, kDone };
 
-// Reused for ever, so a thread that is late to a word never touches freed memory.
+// Never freed, only reused: a thread that is late to its word never touches freed memory.
 struct CommitGroup {
   CommitGroup() {
     for (io::Request& request : requests) free_requests.push_back(&request);
@@ -64,36 +64,36 @@ struct CommitGroup {
   bool durable = false;  // Synced before it is done; decided when it is written.
   uint64_t header_hash = 0;
 
-  // Members not yet published, and whether the leader waits for them.
+  // Members that have not published yet, and whether the leader waits for them.
   std::atomic<uint32_t> fills{0};
   std::atomic<uint32_t> done_word{0};
   bool has_sleepers = false;
 
-  // For groups that are written in pieces. Between two of them all requests are free.
+  // For groups that are written in pieces. Between two pieces all requests are free.
   std::array<io::Request, kPieceDepth> requests;
   std::vector<io::Request*> free_requests;
-  std::unique_ptr<io::Queue> queue;  // Made for the first of them; see HasQueue. It goes first.
+  std::unique_ptr<io::Queue> queue;  // Made for the first piece; see HasQueue. Destroyed first.
   uint32_t early_begin = 0, early_end = 0;  // Segment offsets written ahead of the leader.
 
-  // --- Writing. One thread at a time, but for Submit, which the one member of a large group calls
-  // before the leader writes.
+  // --- Writing. One thread at a time, except for Submit, which the one member of a large group
+  // calls before the leader writes.
   // False: there is no memory for a queue, and the group is written at once.
   bool HasQueue(io::FileSystem& files);
   // The next piece. REQUIRES: a queue, and a free request.
   void Submit(uint32_t begin, uint32_t end_offset);
-  Status Reap();  // Of one piece.
-  // What was not written early, and all pieces' ends.
+  Status Reap();  // Reaps one piece.
+  // Writes what was not written early, and waits until all pieces have ended.
   Status Write(io::FileSystem& files, bool is_durable);
-  // Until all members have published.
+  // Waits until all members have published.
   void AwaitFills(io::Scheduler& scheduler);
-  void EndFill(io::Scheduler& scheduler);  // One has.
+  void EndFill(io::Scheduler& scheduler);  // A member has published.
 
   uint64_t last_sequence() const { return first_sequence + record_count - 1; }
   uint64_t end() const { return uint64_t{offset} + bytes; }
   std::byte* header() const { return chunk->At(offset); }
 };
 
-// Where the footer of the segment that is being written grows. The leaders' own, one at a time.
+// The footer of the segment being written grows here. For the leaders, one at a time.
 class FooterBuffer {
  public:
   // Without memory there are no footers.

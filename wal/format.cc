@@ -68,7 +68,7 @@ std::optional<GroupHeader> ParseGroupHeader(std::span<const std::byte> bytes, ui
       HashBehindHash(bytes.data(), sizeof(header), seed) != header.hash) {
     return std::nullopt;
   }
-  // Below the hash only a writer's mistake could break these.
+  // Only a writer's bug could violate these, as the hash is right.
   const bool clean_end = header.flags == kGroupCleanEnd && header.record_count == 0 &&
                          header.length == sizeof(GroupHeader);
   const bool filled = header.flags == 0 && header.record_count > 0 &&

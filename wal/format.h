@@ -34,7 +34,7 @@ inline constexpr uint8_t kRecordVersion = 1;
 
 // At offset 0, in a block of its own, written together with the first group.
 struct SegmentHeader {
-  uint64_t hash;  // Over the rest of the 4 KiB block. Its place has epoch and offset of the header.
+  uint64_t hash;  // Over the rest of the 4 KiB block. Sealed with epoch and offset of the header.
   uint64_t magic;
   uint32_t format_version;
   uint32_t flags;  // 0
@@ -79,7 +79,7 @@ static_assert(offsetof(GroupHeader, epoch) == 16);
 static_assert(offsetof(GroupHeader, length) == 40);
 static_assert(offsetof(GroupHeader, records_hash) == 56);
 
-// The log was closed in order: nothing follows in this epoch. Such a group holds no records.
+// The log was closed in order: nothing follows in this epoch. Such a group has no records.
 inline constexpr uint32_t kGroupCleanEnd = 1;
 
 struct RecordFrame {
@@ -133,7 +133,7 @@ static_assert(sizeof(FooterRecord) == 8);
 
 // The first group of a segment lies behind the header block.
 inline constexpr uint32_t kFirstGroupOffset = kBlock;
-// What a segment's first group may take at most, header included.
+// Largest size of a segment's first group, header included.
 constexpr uint64_t MaxGroupBytes(uint64_t segment_bytes) { return segment_bytes - kBlock; }
 
 // Frame, fields and strip table: what the header hash covers, and all that recovery needs.
@@ -149,12 +149,12 @@ T LoadAs(const std::byte* from) {
   return value;
 }
 
-// The hash of bytes whose first 8 hold it.
+// The hash of bytes that store it in their first 8.
 inline uint64_t HashBehindHash(const std::byte* data, size_t bytes, uint64_t place_seed) {
   return SealHash(Hash({data + 8, bytes - 8}), place_seed);
 }
 
-// GroupHeader::records_hash is this, from 0 on, over the header hashes of the records.
+// GroupHeader::records_hash is this, starting from 0, over the header hashes of the records.
 inline uint64_t FoldRecordHash(uint64_t folded, uint64_t header_hash) {
   return SealHash(header_hash, folded + 1);
 }
@@ -171,7 +171,7 @@ Result<SegmentHeader> ParseSegmentHeader(std::span<const std::byte> block, uint6
 uint64_t EncodeGroupHeader(GroupHeader header, uint32_t offset, const StoreId& store,
                            std::byte* at);
 
-// Nothing unless the 64 bytes are a group header of any epoch that was written at this very place.
+// Nothing, unless the 64 bytes are a group header of any epoch that was written at this very place.
 std::optional<GroupHeader> ParseGroupHeader(std::span<const std::byte> bytes, uint64_t segment,
                                             uint32_t offset, const StoreId& store);
 
@@ -179,7 +179,7 @@ std::optional<GroupHeader> ParseGroupHeader(std::span<const std::byte> bytes, ui
 void EncodeFooterTrailer(FooterTrailer trailer, uint64_t segment_bytes, const StoreId& store,
                          std::byte* at);
 
-// Nothing unless the 64 bytes end the footer of this use of this segment.
+// Nothing, unless the 64 bytes end the footer of this use of this segment.
 std::optional<FooterTrailer> ParseFooterTrailer(std::span<const std::byte> bytes, uint64_t segment,
                                                 uint64_t epoch, uint64_t segment_bytes,
                                                 const StoreId& store);

@@ -15,7 +15,7 @@ HotTail::Chunk::Chunk(std::shared_ptr<Memory> owner, AlignedBuffer memory, uint6
     : home(std::move(owner)), buffer(std::move(memory)), segment(in_segment), offset(at_offset) {}
 
 // Runs after the last reference is gone, and the reference count orders it after every reader's
-// last access: only so may the memory be written again.
+// last access: only then may the memory be written again.
 HotTail::Chunk::~Chunk() {
   MutexLock lock(&home->mutex);
   if (buffer.size() == home->chunk_bytes && home->free.size() < home->keep) {
@@ -47,7 +47,7 @@ uint64_t HotTail::touched() {
 }
 
 void HotTail::MakeRoom(uint64_t bytes, uint64_t limit) {
-  // A count of one means that only this deque knows the chunk, and only Find, under this lock,
+  // A count of one means that only this deque holds the chunk, and only Find, under this lock,
   // could make a second reference.
   for (auto oldest = chunks_.begin(); bytes_ + bytes > limit && oldest != chunks_.end();) {
     if (oldest->use_count() > 1) {
@@ -69,7 +69,7 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
     missed_ -= std::min<uint64_t>(missed_, 1);
   } else if (bytes == memory_->chunk_bytes && bytes_ >= at_once) {
     missed_ += bytes_ + bytes <= limit_bytes_ ? 1 : 0;
-    MakeRoom(bytes, bytes_);  // Where all are pinned there is still what the limit allows.
+    MakeRoom(bytes, bytes_);  // If all are pinned the limit may still have room.
   }
   MakeRoom(bytes, limit_bytes_);
   *pinned = bytes_ + bytes > limit_bytes_;
@@ -85,7 +85,7 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
 
 Pinned HotTail::Find(uint64_t segment, uint32_t offset, uint32_t bytes) {
   MutexLock lock(&mutex_);
-  // From the newest: what is asked for was mostly just written.
+  // Newest first: most requests are for records just written.
   for (auto chunk = chunks_.rbegin(); chunk != chunks_.rend(); ++chunk) {
     const Chunk& found = **chunk;
     if (found.segment != segment || offset < found.offset) continue;
@@ -129,7 +129,8 @@ void HotTail::Clear() {
     memory_->keep = 0;
     free.swap(memory_->free);
   }
-  // What a chunk gives back does not stay. Without the lock, and without memory for a second deque.
+  // Memory that chunks return is freed, too. Without the lock, and without memory for a second
+  // deque.
   for (bool left = true; left;) {
     std::shared_ptr<Chunk> chunk;
     MutexLock lock(&mutex_);

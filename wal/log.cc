@@ -17,7 +17,7 @@ namespace {
 LogOptions Clamped(LogOptions options) {
   options.chunk_bytes =
       AlignUp(std::clamp<uint64_t>(options.chunk_bytes, 2 * kBlock, options.segment_bytes), kBlock);
-  // Chunks of the groups in flight, the formed and the forming one, with room to spare.
+  // Room for chunks of the groups in flight, the formed and the forming one, and some to spare.
   options.chunk_bytes = std::min(options.chunk_bytes, AlignUp(options.hot_tail_bytes / 8, kBlock));
   options.spare_segments_min = std::max(options.spare_segments_min, kBallastSegments);
   options.spare_segments_max = std::max(options.spare_segments_max, options.spare_segments_min);
@@ -113,7 +113,7 @@ Status LogImpl::Start() {
     MutexLock lock(&mutex_);
     SetLive(&live);
   }
-  // The pool would rename and write files that may belong to a living writer.
+  // The pool would rename and write files that may belong to a running writer.
   if (options_.read_only) return Status::Ok();
   if (options_.grant != nullptr) options_.grant->TakeAnyway(live_bytes());
   const bool is_new = recovered_.segments.empty();
@@ -147,7 +147,7 @@ Status LogImpl::poisoned() const {
 }
 
 Pinned LogImpl::FindHot(const Location& record, uint32_t bytes) {
-  if (record.epoch != epoch_) return {};  // All that is in memory is of this one.
+  if (record.epoch != epoch_) return {};  // Memory has records of this epoch only.
   return hot_.Find(record.segment, record.offset, bytes);
 }
 
@@ -211,8 +211,8 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
   const size_t before = released_.size();
   {
     MutexLock lock(&mutex_);
-    // The segment with the last durable record stays: should a power loss take what follows, its
-    // end is where the log goes on.
+    // The segment with the last durable record stays: if a power loss takes what follows, the log
+    // continues at its end.
     const uint64_t durable = durable_.load();
     while (live_.size() > 1 && live_.front().number < first_segment &&
            live_[1].first_sequence <= durable) {
@@ -262,7 +262,7 @@ Status LogImpl::Flush(uint64_t deadline_ns) {
 }
 
 // Tells recovery that the log ended here in order, so that it need not search what follows; and
-// what follows is given back.
+// frees the rest of the segment.
 Status LogImpl::WriteCleanEnd() {
   std::shared_ptr<OpenSegmentState> segment;
   uint32_t offset = 0;
@@ -285,15 +285,15 @@ Status LogImpl::WriteCleanEnd() {
   std::memset(block_.data(), 0, kBlock);
   EncodeGroupHeader(header, offset, options_.store, block_.data());
   CAIRN_RETURN_IF_ERROR(segment->file->Write(offset, block_.span(), /*durable=*/false));
-  // First: only a clean end says of a short file that no more of it was lost.
+  // First: only a clean end proves that a short file lost nothing.
   if (CAIRN_KEPT(kCleanEndBeforeCut)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
   CutTail(*segment, uint64_t{offset} + kBlock);
   return Status::Ok();
 }
 
-// Nobody appends to a segment that was found, so nobody needs what was not written of the last one.
-// Not synced: a power loss may bring the tail back, which means nothing and is counted then. Nor is
-// anything lost where it stays.
+// Nobody appends to a segment that recovery found, so the unwritten rest of the last one is not
+// needed. Not synced: a power loss may bring the tail back, which does no harm and is counted then.
+// Nor does it if the cut fails.
 void LogImpl::CutTail(OpenSegmentState& segment, uint64_t end) {
   if (end >= options_.segment_bytes) return;
   const Status cut = segment.file->Truncate(end);
@@ -328,7 +328,7 @@ void LogImpl::AwaitWrites() {
   lock.Unlock();
   for (Group& group : groups_) {
     while (group.queue != nullptr && group.queue->in_flight() > 0) {
-      static_cast<void>(group.Reap());  // The cause is told.
+      static_cast<void>(group.Reap());  // The cause is known.
     }
   }
 }
@@ -339,14 +339,14 @@ Status LogImpl::Close() {
     if (closing_) return close_status_;
     closing_ = true;
   }
-  // The threads end whatever comes of it.
+  // The threads are ended in any case.
   const Status status = Guarded([this]() -> Status {
     if (log_thread_ == nullptr) return Status::Ok();
     if (poisoned().ok()) {
       CAIRN_RETURN_IF_ERROR(CheckLock());
       CAIRN_RETURN_IF_ERROR(Flush(io::kNoDeadline));
     }
-    if (CAIRN_KEPT(kStopPoolBeforeCut)) pool_.Stop();  // It must not make longer what is cut.
+    if (CAIRN_KEPT(kStopPoolBeforeCut)) pool_.Stop();  // It must not extend the file that is cut.
     const Status ended = WriteCleanEnd();
     if (!ended.ok()) Poison(ended);
     return ended;
@@ -363,9 +363,9 @@ Status LogImpl::Close() {
     if (segment_ != nullptr) segment_->file = nullptr;
     if (tail_segment_ != nullptr) tail_segment_->file = nullptr;
     close_status_ = status;
-    may_lead = cause_.ok() && !queue_.empty();  // Where there was no memory to flush.
+    may_lead = cause_.ok() && !queue_.empty();  // If there was no memory to flush.
   }
-  // What leaders write with. Handles may outlive this by far.
+  // Only leaders need these. Handles may outlive this by far.
   if (!may_lead) {
     footer_ = FooterBuffer();
     block_ = AlignedBuffer();

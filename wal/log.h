@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The write-ahead log: the one commit point of a store. It takes records in an order that it
-// numbers (sequences, from 1, without holes), writes them in groups, and tells how far they have
-// got. It does not know what they mean.
+// The write-ahead log: the one commit point of a store. It gives records sequence numbers (from 1,
+// without holes), writes them in that order in groups, and reports how far they have got. It does
+// not know what records mean.
 //
 // The way of a record:
 //   Reserve   numbers it and gives it a place in the forming group's memory     (never blocks)
 //   fill      the caller copies the payload straight into that memory           (no lock)
 //   Publish   seals the checksums                                               (no lock)
-//   group     a caller that waits leads the group on its own thread; groups that nobody waits for
-//             are led by the log thread. Write, sync if a member asked for it, acknowledge in
-//             order.
+//   group     a waiting caller leads the group on its own thread; groups that nobody waits for are
+//             led by the log thread. Write, sync if a member asked for it, acknowledge in order.
 //
 // Group memory belongs to chunks that mirror contiguous stretches of the log. A written chunk stays
 // as the *hot tail*, a cache of the newest `hot_tail_bytes` of the log that costs no copy.
 //
-// Failure: any error on a write or sync of an allocated segment poisons the log. Nothing is
+// Failure: any error of a write or sync of an allocated segment poisons the log. Nothing is
 // retried; everything above acknowledged_sequence() has an unknown outcome until the log is opened
 // again.
 //
-// Thread-safe. Reserve takes a short lock of its own; callers that need an order of their own
-// (the engine's commit lock) may hold that across Reserve, and across nothing else here.
+// Thread-safe. Reserve takes a short lock of its own. Callers that need an order of their own (the
+// engine's commit lock) may hold their lock across Reserve, and across nothing else here.
 #pragma once
 
 #include <cstdint>
@@ -39,35 +38,35 @@ namespace cairn::wal {
 // On disk in OPTIONS as text: "dsync" or "fdatasync".
 enum class SyncMethod : uint8_t { kFdatasync, kDurableWrite };
 
-// What space is wanted for, in rising order of what may be used. What the log keeps ready for the
-// latter two is its *ballast*.
+// The use of requested space; later values may use more of it. The segments that the log keeps
+// ready for the latter two are its *ballast*.
 enum class Purpose : uint8_t {
   kData,     // May be refused with kNoSpace.
-  kRelease,  // Drop, rewind: work when there is no room for data any more; of the last segment
-             // they may use a part.
-  kReclaim,  // Whatever gives space back that they released. Never waits for a release. At most
+  kRelease,  // Drop, rewind: possible when there is no room for data any more; they may use a part
+             // of the last segment.
+  kReclaim,  // Work that gives back space they released. Never waits for a release. At most
              // kReclaimRecordBytesMax.
 };
 
-// Disk space is granted by the store's byte ledger (declared here, implemented above), which keeps
-// a reserve of it from data.
+// Grants disk space: the store's byte ledger (declared here, implemented above), which keeps a
+// reserve from data.
 class SpaceGrant {
  public:
   virtual ~SpaceGrant() = default;
-  // kNoSpace when max_bytes would be passed, or for data what is left of it without the reserve.
+  // kNoSpace when max_bytes would be exceeded, or, for data, max_bytes without the reserve.
   virtual Status Take(uint64_t bytes, Purpose purpose) = 0;
-  virtual void TakeAnyway(uint64_t bytes) = 0;  // Of a file that is there already.
+  virtual void TakeAnyway(uint64_t bytes) = 0;  // For a file that exists already.
   virtual void Return(uint64_t bytes) = 0;
-  // Adds to the bytes that were taken and have no blocks on the disk yet; negative: they have them
-  // now, or are given up. The grant does not count these blocks as free.
+  // Adds to the bytes that were taken and have no blocks on the disk yet; negative: they have
+  // blocks now, or are given up. The grant does not count these blocks as free.
   virtual void Promise(int64_t bytes) = 0;
-  virtual uint64_t room(Purpose purpose) const = 0;  // What may still be taken.
-  // The reserve is being used: what is free is to be returned, not kept.
+  virtual uint64_t room(Purpose purpose) const = 0;  // Bytes that may still be taken.
+  // The reserve is in use: free space should be returned, not kept.
   virtual bool IsShort() const = 0;
 };
 
-// Called by whichever thread found out, with no lock of the log held. Calls never overlap for
-// OnProgress; both values only grow. Wait() may return before OnProgress tells of its record.
+// Called by the thread that found out, with no lock of the log held. OnProgress calls never
+// overlap; both values only grow. Wait() may return before OnProgress reports its record.
 class LogObserver {
  public:
   virtual ~LogObserver() = default;
@@ -83,28 +82,28 @@ struct LogOptions {
   StoreId store;
   uint64_t segment_bytes = 64 << 20;
   uint32_t spare_segments_min = 2;   // New ones, made ahead.
-  uint32_t spare_segments_max = 16;  // Of those that were used: more are removed.
+  uint32_t spare_segments_max = 16;  // Of used ones: more are removed.
   uint64_t hot_tail_bytes = 256 << 20;
-  // Of the hot tail; clamped to what a segment can hold. Three groups of a 2 MiB append, or one of
-  // the largest record, with little left over.
+  // Within the hot tail; clamped to what a segment can hold. Three groups of a 2 MiB append, or one
+  // of the largest record, with little left over.
   uint64_t chunk_bytes = (6 << 20) + (256 << 10);
-  uint64_t memory_flush_ns = 100'000'000;  // Oldest unwritten record of a group nobody waits for.
+  uint64_t memory_flush_ns = 100'000'000;  // Age limit for records of a group nobody waits for.
   SyncMethod sync_method = SyncMethod::kFdatasync;
   Allocator allocator = Allocator::Default();
-  bool read_only = false;           // No threads, no files made; Reserve gives kReadOnly.
+  bool read_only = false;           // No threads, no new files; Reserve returns kReadOnly.
   io::FileLock* lock = nullptr;     // Of the store; may be null. See CheckLock.
   SpaceGrant* grant = nullptr;      // May be null: unlimited.
   LogObserver* observer = nullptr;  // May be null.
 };
 
-// What recovery found; also the state from which a Log goes on.
+// Found by recovery; also the state from which a Log goes on.
 struct SegmentInfo {
   uint64_t number = 0;
   uint64_t epoch = 0;
   uint32_t end_offset = 0;  // First byte after the last valid group.
   uint64_t first_sequence = 0;
   uint64_t last_sequence = 0;  // first_sequence - 1 when empty.
-  uint64_t file_bytes = 0;     // Less than segment_bytes where the log was closed.
+  uint64_t file_bytes = 0;     // Less than segment_bytes if the log was closed in it.
 };
 
 // A place between two groups.
@@ -120,8 +119,9 @@ struct RecoveredLog {
   std::vector<SegmentInfo> segments;  // From the log start, consecutive numbers.
   uint64_t last_sequence = 0;
   uint64_t last_hash = 0;  // Header hash of the last valid group; chains segments.
-  // What a salvage cuts may have the only traces of those before. Opening the log takes their
-  // segments for others, so whoever salvages has noted that durably (RecoveryOptions::epoch_used).
+  // The segments that a salvage cuts may have the only traces of the epochs before. Opening the log
+  // reuses their files, so the caller of a salvage must have made the epoch durable
+  // (RecoveryOptions::epoch_used).
   uint64_t next_epoch = 1;
   bool torn_tail = false;   // Something unacknowledged was dropped at the end.
   std::string torn_detail;  // Where and why, for people.
@@ -133,25 +133,25 @@ struct RecoveryOptions {
   std::string directory;
   StoreId store;
   uint64_t first_segment = 1;
-  // Records before it are not wanted, and need not be looked at: everything up to it was durable.
-  // Some may be handed out all the same. What links the segments is looked at.
+  // Records before it are not wanted, and need not be read: everything up to it was durable. Some
+  // may be handed out all the same. The links between segments are checked.
   LogPosition replay_from;
-  uint64_t epoch_used = 0;  // None up to it may be used again, whatever the log shows of them.
+  uint64_t epoch_used = 0;  // Epochs up to it are never used again, whatever the log shows.
   bool read_only = false;   // Then nothing is synced either.
-  // Open what is provable: stop at the first damaged place instead of refusing; `repaired` tells.
+  // Opens what is provable: stops at the first damaged place instead of refusing; `repaired` tells.
   bool salvage = false;
-  // Stop after this sequence and look at nothing behind it, so that a log can be read while it is
-  // written to: everything up to the sequence was. UINT64_MAX: everything.
+  // Stops after this sequence and looks at nothing behind it, so that a log can be read while it is
+  // written to: everything up to the sequence was written. UINT64_MAX: everything.
   uint64_t stop_after = UINT64_MAX;
-  // Somebody may be writing to the log, and only what is synced is wanted: stop_after is known to
-  // be, and more is when a later group or segment says so. What lies behind says nothing.
+  // A writer may be active, and only synced records are wanted: stop_after is known to be synced,
+  // and more is when a later group or segment says so. Later groups prove nothing.
   bool following = false;
 };
 
-// Replays the headers of all records in sequence order, from replay_from on. Full segments are
-// read by their footer. The payload of groups that may not have been synced is verified, the rest
-// is trusted until read. `on_record` may fail, which ends recovery with its Status, a salvage too:
-// that is no damage of the log. Writes nothing, ever; fdatasyncs what it read unless read_only.
+// Replays the headers of all records in sequence order, from replay_from on. Full segments are read
+// by their footer. The payload of groups that may not have been synced is verified; the rest is
+// trusted until it is read. An error of `on_record` ends recovery with its Status, also a salvage:
+// it is no damage of the log. Never writes anything; fdatasyncs what it read unless read_only.
 // kCorruption (names file and offset) for damaged headers below what was synced and for missing
 // segments; kUnsupportedFormat for a newer format.
 Result<RecoveredLog> Recover(io::World& world, const RecoveryOptions& options,
@@ -165,9 +165,9 @@ struct Pinned {
 
 class Log {
  public:
-  // `recovered` from Recover (or default constructed for a new log; then the first spare segments
-  // are made before it returns). Starts the log thread and the pool thread. The first write opens
-  // a fresh segment with recovered.next_epoch.
+  // `recovered` comes from Recover (or is default constructed for a new log; then the first spare
+  // segments are made before this returns). Starts the log thread and the pool thread. The first
+  // write opens a fresh segment with recovered.next_epoch.
   static Result<std::unique_ptr<Log>> Open(io::World world, LogOptions options,
                                            RecoveredLog recovered);
   virtual ~Log() = default;  // Close()s.
@@ -186,10 +186,10 @@ class Log {
 
   // Never blocks. kBusy: group memory is full (two groups in flight and one formed); retry after
   // progress, see WaitForRoom. kNoSpace: no segment can be had (max_bytes or disk), or, for data,
-  // only ballast; kIoError: one cannot be made (the directory is gone, ...); nothing was numbered,
-  // and it may work later.
-  // kPoisoned. kInvalidArgument: larger than max_record_bytes(). A record with a large payload
-  // (kLargePayloadBytes) gets a group of its own.
+  // only ballast; kIoError: a segment cannot be made (the directory is gone, ...). After either
+  // nothing was numbered, and a retry may work later. kPoisoned. kInvalidArgument: larger than
+  // max_record_bytes(). A record with a large payload (kLargePayloadBytes) gets a group of its
+  // own.
   virtual Result<Slot> Reserve(const RecordSpec& spec, Purpose purpose) = 0;
   virtual uint64_t max_record_bytes() const = 0;
 
@@ -199,19 +199,19 @@ class Log {
   // `strip_hashes`: Hash() of each strip's bytes. After this the slot's memory is the log's.
   virtual void Publish(Slot& slot, std::span<const uint64_t> strip_hashes) = 0;
 
-  // Tells the log thread that somebody wants `sequence` written (and synced, when durable) but will
-  // not wait for it on a thread of his own. Never blocks.
+  // Tells the log thread that a caller wants `sequence` written (and synced, when durable) but will
+  // not wait for it on its own thread. Never blocks.
   virtual void Request(uint64_t sequence, bool durable) = 0;
 
-  // Blocks until `sequence` is written (durable: synced); leads groups on this thread if nobody
-  // else does. Ok; kPoisoned/kUnknownOutcome when it never will be; kDeadlineExceeded.
-  // The caller must not hold an unpublished slot up to `sequence`: it could wait for itself.
+  // Blocks until `sequence` is written (durable: synced); leads groups on this thread if no other
+  // does. Ok; kPoisoned/kUnknownOutcome when it never will be; kDeadlineExceeded. The caller must
+  // not hold an unpublished slot up to `sequence`: it could wait for itself.
   virtual Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) = 0;
-  // Records of so many bytes, data, one a group, are about to come one after the other. kNoSpace
-  // when one of them is bound to be refused, so that those before it are not written for nothing;
-  // Ok promises nothing. Never blocks.
+  // Announces data records of these sizes, one a group, one after the other. kNoSpace when one of
+  // them is certain to be refused, so that those before it are not written in vain; Ok promises
+  // nothing. Never blocks.
   virtual Status CheckRoom(std::span<const uint64_t> record_bytes) = 0;
-  // Room was made: what was refused for want of it is tried again at once. Reserve is kBusy until
+  // Room was made: space requests that were refused are tried again at once. Reserve is kBusy until
   // then. Never blocks.
   virtual void SpaceWasFreed() = 0;
   // Blocks until a Reserve that gave kBusy may be worth a retry, or the deadline.
@@ -223,36 +223,37 @@ class Log {
   virtual uint64_t written_sequence() const = 0;  // Acknowledged kProcess up to here.
   virtual uint64_t durable_sequence() const = 0;  // Acknowledged kPower up to here.
   virtual Status poisoned() const = 0;            // Ok while healthy.
-  // kLocked, and the log is poisoned with it, once LogOptions::lock is not ours any more: another
-  // may write here. The log asks before it makes, takes or gives back a segment and, now and then
-  // (kLockCheckNs), before a group; who writes other files of the store asks before that.
+  // kLocked, and the log is poisoned with it, once LogOptions::lock is lost: another process may
+  // write here. The log checks before it makes, takes or gives back a segment and, now and then
+  // (kLockCheckNs), before a group; writers of other files of the store call this before they
+  // write.
   virtual Status CheckLock() = 0;
 
   // `bytes` of the log from a record's place on, if they are in memory. Nothing when they are not
   // (any more), or an earlier epoch wrote the record: after a salvage the same place may hold
-  // another. The bytes of a published record are readable at once; of one that was only reserved,
-  // once IsSealed (wal/record.h) says so.
+  // another. The bytes of a published record are readable at once; those of one that was only
+  // reserved, once IsSealed (wal/record.h) says so.
   virtual Pinned FindHot(const Location& record, uint32_t bytes) = 0;
-  // Sleeps until another thread has published the record, which FindHot found. Its slot must not be
-  // this thread's.
+  // Sleeps until another thread has published the record that FindHot returned. This thread must
+  // not own its slot.
   virtual void AwaitSealed(const Pinned& record) = 0;
   // A file handle for reading a segment with direct I/O, cached.
   virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
-  // Of a log that is read only: goes on from what another Recover found. Handles that OpenSegment
-  // gave stay good, for what they were got for.
+  // For a read-only log: goes on from the result of another Recover. Handles from OpenSegment stay
+  // valid for what they were opened for.
   virtual Status Follow(RecoveredLog recovered) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
-  // Of its segments, without what is still to be filled of the last one. Takes no lock.
+  // Of its segments, without the unfilled part of the last one. Takes no lock.
   virtual uint64_t live_bytes() const = 0;
-  // Where the last group ends that was written and whose predecessors were, too.
+  // The end of the last group that was written along with all groups before it.
   virtual LogPosition written_end() const = 0;
 
-  // Recycling: segments below `first_segment` are free. They return to the spare pool (renamed,
-  // to be overwritten in place) or are removed when it is full. The caller has made that durable.
-  // A log start must hold a durable record, else a power loss could take the whole log: choose one
+  // Recycling: segments below `first_segment` are free. They return to the spare pool (renamed, to
+  // be overwritten in place) or are removed when it is full. The caller has made that log start
+  // durable. It must hold a durable record, else a power loss could take the whole log: choose one
   // whose first_sequence is at most durable_sequence(). Segments beyond that are not released.
-  // What could not be recycled is told, and tried again by the next call that has nothing else to
-  // release: one file that will not go keeps no others. By one thread at a time.
+  // Errors are returned, and such segments are tried again by the next call that has nothing else
+  // to release: one file that cannot be recycled does not hold up others. By one thread at a time.
   virtual Status ReleaseBelow(uint64_t first_segment) = 0;
 
   struct Counters {
@@ -262,21 +263,22 @@ class Log {
     uint64_t bytes_prewritten = 0;  // Zeros, ahead of small groups.
     uint64_t led_by_waiter = 0, led_by_thread = 0;
     uint64_t segments_live = 0, segments_spare = 0, segment_bytes_total = 0;
-    uint64_t segment_bytes_live = 0;  // Of the total: without spares.
+    uint64_t segment_bytes_live = 0;  // Without spares.
     uint64_t hot_bytes = 0, busy = 0;
     uint64_t groups_in_flight = 0;  // Now; a sync without a group counts as one.
-    // Stalls. Told to OnEvent as well: groups slower than kStallNs, and that no segment can be
+    // Stalls. Reported to OnEvent as well: groups slower than kStallNs, and when no segment can be
     // made.
     uint64_t slow_groups = 0, no_segment = 0;
     uint64_t segment_late = 0;  // Reserves that found the next segment still being prepared.
-    bool disk_is_full = false;  // It had no space for another segment, and none is left for data.
+    bool disk_is_full = false;  // There was no space for another segment, and none is left for
+                                // data.
   };
   virtual Counters counters() const = 0;
 
-  // Flushes what is published, marks a clean end and gives back what lies behind it of the last
-  // segment (told as an event where that is not possible), stops the threads. Idempotent. After
-  // poison it only stops. Every slot has been published; no other call is under way or follows, but
-  // of Wait. When it returns nothing is under way to the disk, nor comes later.
+  // Flushes what is published, marks a clean end, frees the rest of the last segment (an event if
+  // that is not possible), and stops the threads. Idempotent. After poison it only stops. REQUIRES:
+  // every slot was published, and no other call runs or follows, except Wait. When it returns no
+  // I/O is under way or will follow.
   virtual Status Close() = 0;
 };
 

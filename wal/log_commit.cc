@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Group commit: who leads, and what a leader does. How others learn of it: log_progress.cc.
+// Group commit: which thread leads, and what a leader does. How others learn of it:
+// log_progress.cc.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -10,9 +11,9 @@
 
 namespace cairn::wal {
 
-// ---------------------------------------------------------------- who leads
+// ---------------------------------------------------------------- choosing a leader
 
-// The first group that nobody leads, if somebody wants it and it may go now.
+// The first group without a leader, if a caller wants it and it may go now.
 LogImpl::Group* LogImpl::NextToLead() {
   if (!cause_.ok()) return nullptr;
   const auto found =
@@ -21,15 +22,15 @@ LogImpl::Group* LogImpl::NextToLead() {
   Group* next = *found;
   if (next->first_sequence > write_wanted_) return nullptr;
   if (in_flight_ == 0) return next;
-  // While the device is busy a group that can take more members had better do so. The first of a
-  // segment must find everything before it written, and the first of an epoch must be synced
-  // before anything follows it: only then does its header prove that the epoch was used.
+  // While the device is busy a group that can take more members should wait for them. The first
+  // group of a segment must find everything before it written, and the first of an epoch must be
+  // synced before anything follows it: only then does its header prove that the epoch was used.
   const bool may_join = in_flight_ < kMaxGroupsInFlight && !exclusive_ &&
                         next->state == GroupState::kClosed && !next->opens_segment;
   return may_join ? next : nullptr;
 }
 
-// Somebody wants durable what is only written, and no group that would sync it is coming.
+// A caller wants a written record durable, and no group that would sync it is coming.
 bool LogImpl::SyncWanted() const {
   return cause_.ok() && in_flight_ == 0 && durable_wanted_ > durable_.load() &&
          written_.load() > durable_.load();
@@ -48,7 +49,7 @@ bool LogImpl::LeadSomething(bool by_waiter) {
   return false;
 }
 
-// Makes sure that somebody looks at work that may be led now: best a thread that waits for it,
+// Makes sure that some thread takes up work that may be led now: preferably one that waits for it,
 // else the log thread (which looks by itself before it sleeps).
 void LogImpl::HandOn(Wakes& wakes) {
   Group* next = NextToLead();
@@ -69,14 +70,14 @@ void LogImpl::HandOn(Wakes& wakes) {
 
 // ---------------------------------------------------------------- what a leader does
 
-// Whoever leads must come to its end, or nobody ever leads again: where an allocation fails, in a
-// file system that tells of an error as well, that is a write that failed, like any other.
+// A leader must always finish, else the log stalls. Treat an allocation failure here, also in a
+// file system that is reporting an error, as a failed write.
 void LogImpl::Lead(Group& group) {
   const uint64_t start_ns = scheduler_.MonotonicNs();
   const bool opens_epoch = group.opens_segment && group.segment->opens_epoch;
   group.led = true;
   ++in_flight_;
-  // The footer that the predecessor gets lies where the next groups of this segment put theirs.
+  // The predecessor's footer lies where the next groups of this segment put theirs.
   if (group.opens_segment) exclusive_ = true;
   if (&group == forming_) Gather(group);
   if (&group == forming_) CloseForming();
@@ -100,7 +101,7 @@ void LogImpl::Lead(Group& group) {
   if (status.ok() && cause_.ok()) {
     issued_ = std::max(issued_, group.last_sequence());
     group.durable = opens_epoch || durable_wanted_ >= group.first_sequence;
-    // One durable write does the work of a write and a sync where nothing else needs the sync.
+    // One durable write does the work of a write and a sync if nothing else needs the sync.
     at_once = group.durable && options_.sync_method == SyncMethod::kDurableWrite &&
               in_flight_ == 1 && durable_.load() == written_.load() &&
               group.early_begin == group.early_end && group.bytes + kBlock <= kPieceBytes;
@@ -142,14 +143,14 @@ void LogImpl::Lead(Group& group) {
   if (took_ns > kStallNs) ++counters_.slow_groups;
   if (took_ns > kStallNs && options_.observer != nullptr) {
     MutexUnlock unlocked(&mutex_);
-    static_cast<void>(Guarded([&] {  // Without memory for the words it is counted only.
+    static_cast<void>(Guarded([&] {  // If there is no memory for the text it is only counted.
       const std::string ms = std::to_string(took_ns / 1'000'000);
       options_.observer->OnEvent("log: a group took " + ms + " ms");
     }));
   }
 }
 
-// What was written without a sync becomes durable.
+// Makes records durable that were written without a sync.
 void LogImpl::LeadSync() {
   const std::shared_ptr<OpenSegmentState> segment = tail_segment_;
   const uint64_t through = written_.load();
@@ -173,8 +174,8 @@ void LogImpl::LeadSync() {
   Announce(wakes);
 }
 
-// On a slow device the callers of the group before are back within a small part of its time, and
-// one that comes too late pays for a whole group. So wait a little for as many as there were.
+// On a slow device the callers of the last group are back within a small part of its time, and one
+// that comes too late pays for a whole group. So wait a little for as many as there were.
 void LogImpl::Gather(Group& group) {
   if (group_ns_ < kGatherMinGroupNs || durable_wanted_ < group.first_sequence) return;
   const auto enough = [&] {
@@ -190,15 +191,15 @@ void LogImpl::Gather(Group& group) {
   gathering_ = false;
 }
 
-// The footer of the segment before, and the sync that makes all of it durable. Until here its
-// groups may have been written without one; from here on the header of the next segment proves
-// that they were synced.
+// Writes the footer of the segment before, and syncs all of it. Until
+// here its groups may have been written without a sync; from here on
+// the header of the next segment proves that they were synced.
 Status LogImpl::FinishPredecessor(const Group& group) {
   std::shared_ptr<OpenSegmentState> segment;
   uint64_t through = 0;
   {
     MutexLock lock(&mutex_);
-    if (!cause_.ok()) return Status::Ok();  // The caller looks.
+    if (!cause_.ok()) return Status::Ok();  // The caller checks.
     CAIRN_CHECK(tail_segment_ != nullptr && written_.load() + 1 == group.first_sequence);
     segment = tail_segment_;
     through = written_.load();
@@ -218,8 +219,8 @@ Status LogImpl::FinishPredecessor(const Group& group) {
   return Status::Ok();
 }
 
-// Everything that only the leader knows: the group header, the zeros behind the group, the segment
-// header if it is the first, its part of the footer.
+// Writes everything that only the leader knows: the group header, the zeros behind the group, the
+// segment header if it is the first group, its part of the footer.
 void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   const OpenSegmentState& segment = *group.segment;
   uint64_t records_hash = 0;

@@ -20,9 +20,9 @@ Status CopySegment(io::World& world, const LogCopy& copy, const SegmentInfo& seg
   CAIRN_ASSIGN_OR_RETURN(const auto to,
                          world.files->Open(SegmentPath(copy.to, segment.number),
                                            {.write = true, .create = true, .direct = true}));
-  // The whole of it, although some is not written: the file may become a spare of the copy, and a
-  // log that runs out of space in the middle of a segment is poisoned. Of the last one also what a
-  // close has cut, since the clean end, which would say so, may lie behind what is copied.
+  // All blocks, although some stay unwritten: the file may become a spare of the copy, and a log
+  // that runs out of space within a segment is poisoned. In the last segment also those that a
+  // close has cut, since the clean end, which would mark the cut, may lie behind the copied part.
   uint64_t bytes = reader->bytes();
   if (last) {
     CAIRN_ASSIGN_OR_RETURN(const SegmentHeader header, reader->ReadHeader());

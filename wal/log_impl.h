@@ -9,12 +9,12 @@
 //   close it, wait for its members to be filled, seal the header          no lock
 //   write                                                                 no lock
 //   wait until all earlier groups are written, sync if a member asked     no lock
-//   take everything that is done off the front of the queue, tell who waits
+//   take all done groups off the front of the queue, wake who waits
 //
 // The sync comes after the wait because it vouches for everything before: a sync that began while
 // an earlier write was still under way proves nothing about that write.
 //
-// What callers want is two numbers, write_wanted_ and durable_wanted_; a thread that may lead looks
+// Callers' demands are two numbers, write_wanted_ and durable_wanted_; a thread that may lead looks
 // for the first group that they reach. Threads that cannot lead sleep on the word of their group;
 // one of them, the candidate, sleeps on lead_word_ and is woken to lead the next.
 #pragma once
@@ -72,8 +72,8 @@ class LogImpl final : public Log {
 
  private:
   using Group = CommitGroup;
-  // Wake-ups found out under the lock and done after it: a thread woken under the lock would only
-  // run into it.
+  // Wake-ups that are collected under the lock and done after it: a thread woken under the lock
+  // would only run into it.
   class Wakes {
    public:
     void Add(std::atomic<uint32_t>& word) {
@@ -109,8 +109,8 @@ class LogImpl final : public Log {
   Result<std::shared_ptr<HotTail::Chunk>> ChunkFor(uint64_t segment, uint32_t offset,
                                                    uint64_t bytes) CAIRN_REQUIRES(mutex_);
 
-  // --- Group commit (log_commit.cc, log_progress.cc). What REQUIRES the lock and waits or writes
-  // gives it back meanwhile.
+  // --- Group commit (log_commit.cc, log_progress.cc). Functions that REQUIRE the lock and wait or
+  // write release it meanwhile.
   Group* NextToLead() CAIRN_REQUIRES(mutex_);
   bool SyncWanted() const CAIRN_REQUIRES(mutex_);
   bool LeadSomething(bool by_waiter) CAIRN_REQUIRES(mutex_);
@@ -166,20 +166,20 @@ class LogImpl final : public Log {
   std::deque<SegmentInfo> live_ CAIRN_GUARDED_BY(mutex_);
   std::atomic<uint64_t> live_bytes_{0};                // Of segment_ up to counted_end_.
   uint64_t counted_end_ CAIRN_GUARDED_BY(mutex_) = 0;  // Of segment_.
-  std::vector<SegmentInfo> released_;  // Not live any more, nor recycled yet: ReleaseBelow's own.
-  // Newest last. What was opened before a Follow may be another segment by now.
+  std::vector<SegmentInfo> released_;  // Not live, not recycled yet: ReleaseBelow's own.
+  // Newest last. A file opened before a Follow may belong to another segment by now.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_ CAIRN_GUARDED_BY(mutex_);
   uint64_t follows_ CAIRN_GUARDED_BY(mutex_) = 0;
 
   std::atomic<uint64_t> last_reserved_, written_, durable_;
-  uint64_t issued_ CAIRN_GUARDED_BY(mutex_) = 0;  // Highest sequence that was handed to a write.
+  uint64_t issued_ CAIRN_GUARDED_BY(mutex_) = 0;  // Highest sequence handed to a write.
   // Every sequence up to it has been written, retired or not.
   uint64_t writes_through_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t write_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t durable_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint32_t in_flight_ CAIRN_GUARDED_BY(mutex_) = 0;
-  bool kick_pool_ CAIRN_GUARDED_BY(mutex_) = false;  // The next that reserves shall.
-  bool exclusive_ CAIRN_GUARDED_BY(mutex_) = false;  // The group in flight must be alone for now.
+  bool kick_pool_ CAIRN_GUARDED_BY(mutex_) = false;  // The next Reserve must kick the pool.
+  bool exclusive_ CAIRN_GUARDED_BY(mutex_) = false;  // No other group may be in flight now.
   bool any_written_ CAIRN_GUARDED_BY(mutex_) = false;
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
   bool stop_ CAIRN_GUARDED_BY(mutex_) = false;
@@ -192,14 +192,14 @@ class LogImpl final : public Log {
   uint64_t announced_written_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t announced_durable_ CAIRN_GUARDED_BY(mutex_) = 0;
 
-  // Readers of records that are being filled: how many there are, and what they sleep on.
+  // Readers of records that are being filled: their number, and the word that they sleep on.
   std::atomic<uint32_t> seal_waiters_{0};
   std::atomic<uint32_t> seal_word_{0};
 
   // The gathering leader, see Gather().
   uint32_t gather_want_ CAIRN_GUARDED_BY(mutex_) = 0;
   bool gathering_ CAIRN_GUARDED_BY(mutex_) = false;
-  uint64_t group_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // Moving average of what a synced group takes.
+  uint64_t group_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // Moving average of the time of a synced group.
 
   std::atomic<uint64_t> lock_checked_ns_{0};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Group commit: how everybody learns of what a leader (log_commit.cc) has done; and the log's
+// Group commit: how other threads learn of what a leader (log_commit.cc) has done; and the log's
 // thread.
 #include <algorithm>
 
@@ -11,7 +11,7 @@
 
 namespace cairn::wal {
 
-// ---------------------------------------------------------------- how everybody learns
+// ---------------------------------------------------------------- reporting progress
 
 void LogImpl::CountWritten(Wakes& wakes) {
   for (const Group* group : queue_) {
@@ -32,7 +32,7 @@ void LogImpl::SetDurable(uint64_t sequence, Wakes& wakes) {
   if (candidate_ && candidate_sequence_ <= sequence) wakes.Add(lead_word_);
 }
 
-// Takes what is done off the front of the queue: acknowledgements come in order.
+// Takes finished groups off the front of the queue: acknowledgements come in order.
 void LogImpl::Retire(Wakes& wakes) {
   uint32_t records = 0;
   while (!queue_.empty() && queue_.front()->state == GroupState::kDone) {
@@ -97,7 +97,7 @@ Status LogImpl::CheckLock() {
   return status;
 }
 
-// For a leader, which poisons by itself: without asking when that was done just now.
+// For a leader, which poisons the log itself. Does not ask if that was done just now.
 Status LogImpl::LockIsOurs(uint64_t now_ns) {
   if (options_.lock == nullptr || !CAIRN_KEPT(kLockIsOurs)) return Status::Ok();
   const uint64_t checked_ns = lock_checked_ns_.load(std::memory_order_relaxed);
@@ -106,8 +106,8 @@ Status LogImpl::LockIsOurs(uint64_t now_ns) {
   return options_.lock->Check();
 }
 
-// Wakes who must wake and tells the observer, both without the lock. Only one thread talks to the
-// observer; what happens meanwhile it tells in its next round.
+// Wakes the collected threads and calls the observer, both without the lock. Only one thread calls
+// the observer; progress made meanwhile is reported in its next round.
 void LogImpl::Announce(Wakes& wakes) {
   {
     MutexUnlock unlocked(&mutex_);
@@ -139,7 +139,7 @@ void LogImpl::Announce(Wakes& wakes) {
 
 namespace {
 
-// Made before they are needed: without memory for words it is still told which of the two it is.
+// Made in advance: even without memory for text the two cases can be told apart.
 const Status kWasIssued(StatusCode::kUnknownOutcome, "the log failed");
 const Status kWasNotIssued(StatusCode::kPoisoned, "the log failed");
 
@@ -201,7 +201,7 @@ Status LogImpl::Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) {
       in_time = Sleep(sync_word_, deadline_ns);
     }
   }
-  // This thread may have been the one that was asked to lead.
+  // This thread may have been the candidate for leading.
   Wakes wakes;
   HandOn(wakes);
   lock.Unlock();
@@ -221,7 +221,7 @@ void LogImpl::Request(uint64_t sequence, bool durable) {
   wakes.Go(scheduler_);
 }
 
-// The caller may hold slots that are not published: it must not lead a group that waits for them.
+// The caller may hold unpublished slots: it must not lead a group that waits for them.
 Status LogImpl::WaitForRoom(uint64_t deadline_ns) {
   MutexLock lock(&mutex_);
   if (!cause_.ok()) return Status(StatusCode::kPoisoned, std::string(cause_.message()));
@@ -230,7 +230,7 @@ Status LogImpl::WaitForRoom(uint64_t deadline_ns) {
     LeadSomething(/*by_waiter=*/true);
     return Status::Ok();
   }
-  // Readers that unpin memory tell nobody, so a look from time to time is needed anyway.
+  // Readers that unpin memory send no signal, so it polls as well.
   constexpr uint64_t kLookNs = 5'000'000;
   const uint64_t look_ns = scheduler_.MonotonicNs() + kLookNs;
   room_sleepers_ = true;
@@ -242,9 +242,9 @@ Status LogImpl::WaitForRoom(uint64_t deadline_ns) {
 
 // ---------------------------------------------------------------- the log thread
 
-// When the forming group, which nobody asked for, must go by itself; kNoDeadline without one.
+// When the forming group, if nobody asked for it, must be written anyway; kNoDeadline without one.
 uint64_t LogImpl::NextTimer(uint64_t now) {
-  // The oldest group that nobody asked for; one that holds a large record is closed from the start.
+  // The oldest group that nobody asked for. One with a large record is closed from the start.
   for (const Group* group : queue_) {
     if (group->led || group->record_count == 0 || group->last_sequence() <= write_wanted_) continue;
     const uint64_t due = group->opened_ns + options_.memory_flush_ns;
@@ -256,8 +256,8 @@ uint64_t LogImpl::NextTimer(uint64_t now) {
 }
 
 void LogImpl::RunLogThread() {
-  // Appends do not wake this thread for the timer of their group. Instead it looks once a period as
-  // long as there were appends lately, and lets itself be woken by the first one after a pause.
+  // Appends do not wake this thread for the timer of their group. Instead it looks once a period
+  // while there were appends lately, and is woken by the first one after a pause.
   constexpr int kQuietPeriods = 10;
   int quiet = 0;
   uint64_t seen_sequence = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Placing records: which group, which memory, which segment. Everything here runs under the log's
-// lock except the copying of headers.
+// Placing records: choosing group, memory and segment. Everything here runs under the log's lock,
+// except the copying of headers.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +27,7 @@ uint64_t PayloadBytes(const RecordSpec& spec) {
 
 uint64_t LogImpl::max_record_bytes() const {
   const uint64_t by_segment = MaxGroupBytes(options_.segment_bytes) - sizeof(GroupHeader);
-  // One such chunk beside those that are being written and filled.
+  // One such chunk besides those being written and filled.
   const uint64_t by_memory = options_.hot_tail_bytes / 2 - kBlock - sizeof(GroupHeader);
   return std::min(by_segment, by_memory);
 }
@@ -53,14 +53,14 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
   }
 
   Wakes wakes;
-  bool took_stock = false;  // A segment or a chunk: the pool's thread makes the next ready.
+  bool took_stock = false;  // A segment or a chunk: the pool's thread prepares the next.
   {
     MutexLock lock(&mutex_);
     if (closing_) return Status(StatusCode::kInvalidState, "the log is closed");
     if (!cause_.ok()) return Status(StatusCode::kPoisoned, std::string(cause_.message()));
     CAIRN_CHECK(spec.unit <= last_reserved_.load(std::memory_order_relaxed));
     const HotTail::Chunk* const chunk_before = chunk_.get();
-    // Whom it found that must wake is woken, too, where it finds no memory.
+    // Even on out-of-memory, wake the waiters that GroupFor collected.
     const Result<Group*> placed = Guarded([&] {
       mutex_.AssertHeld();
       return GroupFor(spec, record_bytes, purpose, wakes);
@@ -82,13 +82,13 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       group.fills.fetch_add(1, std::memory_order_relaxed);
       group.chunk->used.store(static_cast<uint32_t>(group.end()), std::memory_order_release);
       ++counters_.records;
-      // Its early pieces begin where blocks hold nothing but payload.
+      // Its early pieces begin where blocks hold payload only.
       group.early_begin = group.early_end = static_cast<uint32_t>(AlignUp(
           slot.location.offset +
               AlignUp(RecordHeaderBytes(spec.fields.size(), spec.strips.size()), kRecordAlignment),
           kBlock));
       if (group.large) CloseForming();
-      // Before they are needed.
+      // Ask before they are needed.
       if (segment_->allocated < options_.segment_bytes &&
           group.end() > segment_->allocated / kGrowth) {
         took_stock |= AskForBlocks(group.end());
@@ -98,7 +98,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
     } else {
       if (placed.status().code() == StatusCode::kBusy) {
         ++counters_.busy;
-        // Room is made by writing what stands in line, also what nobody asked for.
+        // Room is made by writing the groups in the queue, also those that nobody asked for.
         for (const Group* group : queue_) {
           if (group == forming_) break;
           write_wanted_ = std::max(write_wanted_, group->last_sequence());
@@ -146,13 +146,13 @@ Status LogImpl::NoNextSegment(bool pool_is_stuck) {
                 refusal.reason());
 }
 
-// Whether this may go where the log is being written. What was opened as ballast is not for data,
-// and of the last segment a part only for releases, until there are spare ones again and the
-// reserve is whole: else they would use up what gives space back.
+// Whether this record may go where the log is being written. Until there are spare segments again
+// and the reserve is whole, data may not go into a segment opened as ballast, and releases use only
+// a part of the last one: else they would use up what gives space back.
 Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
   if (segment_ == nullptr || purpose == Purpose::kReclaim) return Status::Ok();
   const uint64_t wanted = purpose == Purpose::kData ? kBallastSegments : 1;
-  // Asked once: one that comes in between must not end the call for want of space.
+  // Read once: a segment that arrives in between must not fail the call for want of space.
   const uint64_t ready = pool_.ready();
   const bool short_of_space = options_.grant != nullptr && options_.grant->IsShort();
   if (ready >= wanted && !short_of_space) {
@@ -175,7 +175,7 @@ Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
 
 Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
   MutexLock lock(&mutex_);
-  // How much there is on the disk nobody knows but when it was full the last time.
+  // The free space of the disk is unknown unless it was full the last time.
   const bool disk_is_full = pool_.disk_is_full();
   if (options_.grant == nullptr && !disk_is_full) return Status::Ok();
   uint64_t end = options_.segment_bytes, needed = 0;
@@ -218,7 +218,7 @@ Result<std::shared_ptr<HotTail::Chunk>> LogImpl::ChunkFor(uint64_t segment, uint
   }
   chunk_.reset();  // So that it can be recycled when nothing else uses it.
   bool pinned = false;
-  // No chunk needs more memory than the segment has file left.
+  // No chunk needs more memory than the rest of the segment file.
   std::shared_ptr<HotTail::Chunk> added = hot_.Add(segment, offset, bytes, &pinned);
   if (added == nullptr) {
     return pinned ? Status(StatusCode::kBusy, "the memory of the log is in use")
@@ -235,12 +235,12 @@ Status LogImpl::NoBlocks(bool refused) {
   return Status(StatusCode::kBusy, "more of the log segment is still being prepared");
 }
 
-// Blocks of segment_ up to there and a good deal further. False while the disk has none.
+// Requests blocks of segment_ up to `end` and a good deal further. False while the disk has none.
 bool LogImpl::AskForBlocks(uint64_t end) {
   return pool_.Grow(segment_->file, segment_->number, segment_->allocated, end + kBlock);
 }
 
-// The next segment, for a first group of so many bytes. Changes nothing when it fails.
+// Opens the next segment, for a first group of this size. Changes nothing when it fails.
 Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose) {
   const uint32_t must_remain = purpose == Purpose::kData ? kBallastSegments : 0;
   const bool ballast = pool_.ready() <= kBallastSegments;
@@ -250,7 +250,7 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
   if (!pool_.NextHasBlocks(kFirstGroupOffset + AlignUp(group_bytes, kBlock) + kBlock, &refused)) {
     return NoBlocks(refused);
   }
-  // Memory first: a segment that was taken must be written. Its number is known.
+  // Memory first: a segment that was taken must be written. Its number is known in advance.
   const uint64_t number = segment_ != nullptr ? segment_->number + 1
                           : live_.empty()     ? 1
                                               : live_.back().number + 1;
@@ -283,10 +283,10 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
                   .first_sequence = opened->first_sequence,
                   .last_sequence = opened->first_sequence - 1,
                   .file_bytes = options_.segment_bytes};
-  // What the one before has left is not filled any more.
+  // The rest of the segment before is not filled any more.
   if (segment_ != nullptr) {
     CountPlaced(options_.segment_bytes);
-    // It would lie where the file has no blocks.
+    // The footer would lie where the file has no blocks.
     if (segment_->allocated < options_.segment_bytes) segment_->footer = false;
   }
   counted_end_ = 0;
@@ -305,7 +305,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   if (forming_ != nullptr && !large && FitsForming(record_bytes, footer_bytes)) return forming_;
   Group* group = FreeGroup();
   if (forming_ != nullptr) {
-    // What it holds goes now, whoever asked for it or not. Without another group it stays open:
+    // Writes its records now, even if nobody asked for them. Without another group it stays open:
     // smaller records, such as tokens whose KV is shed, may still fit.
     write_wanted_ = std::max(write_wanted_, forming_->last_sequence());
     if (group != nullptr) CloseForming();
@@ -320,7 +320,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                                      segment_->footer_bytes + group_footer, options_.segment_bytes);
   if (same_segment && !segment_->HasBlocks(segment_->end + group_bytes, options_.segment_bytes)) {
     const bool coming = AskForBlocks(segment_->end + group_bytes);
-    // As at the end of a segment: what gives space back goes on in the ballast.
+    // As at the end of a segment: work that gives space back goes on in the ballast.
     if (coming || purpose == Purpose::kData) return NoBlocks(/*refused=*/!coming);
     same_segment = false;
   }
@@ -350,7 +350,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   return group;
 }
 
-// So far segment_ is filled now.
+// segment_ is filled up to `end` now.
 void LogImpl::CountPlaced(uint64_t end) {
   live_bytes_ += end - counted_end_;
   counted_end_ = end;
@@ -366,7 +366,8 @@ void LogImpl::CloseForming() {
   CountPlaced(segment.end);
   kick_pool_ |= pool_.Placed(AlignUp(group.bytes, kBlock));
   ++segment.groups;
-  // What releases leave of the last segment is enough to give some space back; then another is due.
+  // The rest that releases leave of the last segment is enough to give some space back; then
+  // another is needed.
   if (segment.end > segment.allocated / kReleaseShareOfLast) pool_.NeedOne(true);
   CAIRN_CHECK(segment.end <= options_.segment_bytes);
   group.footer_offset = segment.footer_bytes;
@@ -388,8 +389,8 @@ void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
   const uint64_t ready =
       static_cast<uint64_t>(slot.payload - slot.record) + slot.location.offset + filled;
   CAIRN_CHECK(ready <= uint64_t{slot.location.offset} + slot.location.bytes);
-  // What the queue has no room for is left to the leader. Nothing on disk can make a reader look
-  // at these blocks before the header is written.
+  // Pieces for which the queue has no room are left to the leader. Nothing on disk can make a
+  // reader look at these blocks before the header is written.
   while (group.early_end + kPieceBytes <= ready && !group.free_requests.empty()) {
     group.Submit(group.early_end, group.early_end + static_cast<uint32_t>(kPieceBytes));
     group.early_end += static_cast<uint32_t>(kPieceBytes);

@@ -11,7 +11,7 @@
 namespace cairn::wal {
 namespace {
 
-// By the path below the store's directory, as everybody who is not told a directory.
+// Names the file by its path below the store's directory, since the directory is unknown here.
 Status Damaged(const Location& location, uint64_t offset, const std::string& what) {
   return Status(StatusCode::kCorruption,
                 At("log/" + SegmentFileName(location.segment), offset) + what);
@@ -156,8 +156,9 @@ void SealRecord(const Location& location, const StoreId& store,
   const uint64_t seed = PlaceSeed(store, location.segment, location.epoch, location.offset);
   const uint64_t hash =
       HashBehindHash(record, RecordHeaderBytes(frame.fields_bytes, frame.strip_count), seed);
-  // Last: who sees it sees all of the record. In one order with the count of those who wait for it
-  // (LogImpl::AwaitSealed): either they see it, or it is seen that they wait.
+  // Last: a reader that sees it sees all of the record. Sequentially consistent with the count of
+  // waiting readers (LogImpl::AwaitSealed): either a reader sees the hash, or the writer sees the
+  // reader.
   std::atomic_ref(*reinterpret_cast<uint64_t*>(record)).store(hash, std::memory_order_seq_cst);
 }
 

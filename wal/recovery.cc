@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is on disk becomes what was acknowledged: the walk. What is said of a place where the log
-// does not go on as it should: recovery_evidence.cc. The rules are in wal/FORMAT.md.
+// Recovers the acknowledged records from disk: the walk. recovery_evidence.cc judges places where
+// the log does not continue as it should. The rules are in wal/FORMAT.md.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -20,7 +20,8 @@ Status Recovery::Deliver(const std::vector<RecordView>& records) {
 }
 
 // A valid footer says where every record lies, so the payload need not be read. False: there is no
-// usable one and the segment must be walked. Nothing is delivered before all of it was checked.
+// usable footer and the segment must be walked. No record is delivered before all of it was
+// checked.
 Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end) {
   const auto trailer = segment.reader->ReadFooterTrailer(segment.header.epoch);
   if (!trailer.ok()) return trailer.status();
@@ -71,8 +72,8 @@ Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const K
   return true;
 }
 
-// How far the last segment says of itself that it is synced. Groups may be written out of order, so
-// one that is no group yet ends the look, whatever lies behind.
+// How far the last segment itself proves that it is synced. Groups may be written out of order, so
+// the first place without a valid group ends the look, whatever lies behind.
 Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
   stop_after_ = std::max(stop_after_, segment.header.synced_upto);
   while (uint64_t{info.end_offset} + kBlock <= segment.reader->bytes()) {
@@ -89,15 +90,15 @@ Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
   return Status::Ok();
 }
 
-// False: its payload is damaged and it never was acknowledged, so it ends the log.
+// False: its payload is damaged and it never was acknowledged, so the log ends before it.
 Result<bool> Recovery::DeliverGroup(SegmentReader& reader, const SegmentReader::Group& group,
                                     const SegmentInfo& info) {
   if (group.payload.ok()) {
     CAIRN_RETURN_IF_ERROR(Deliver(group.records));
     return true;
   }
-  // Was it synced? Then these positions are damaged, which their reader will be told; else the
-  // group never was acknowledged and ends the log. Looking moves the window: read again.
+  // Was it synced? Then these positions are damaged, and their reader will get that error; else the
+  // group never was acknowledged and ends the log. SomethingSynced moves the window: read again.
   const Status payload = group.payload;
   const GroupHeader header = group.header;
   std::string where;
@@ -125,7 +126,7 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
   // A segment that another one follows was synced to its end.
   const uint64_t stop_after = options_.following && end ? UINT64_MAX : stop_after_;
   while (!end || info.end_offset < end->end_offset) {
-    // What lies behind may be in the middle of being written, and says nothing.
+    // Groups behind this may be half written, and prove nothing.
     if (info.last_sequence >= stop_after) {
       stopped_ = true;
       return Status::Ok();
@@ -175,8 +176,8 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
   return Status::Ok();
 }
 
-// The segment that continues `segment`, by its header; nothing when its file was never used for
-// that. kCorruption when it says that it continues something else.
+// The segment that continues `segment`, by its header; nothing when its file was never used as
+// such. kCorruption when the header says that it continues another one.
 Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& segment) {
   const uint64_t number = segment.header.segment + 1;
   if (!HasFile(number)) return std::optional<Segment>();
@@ -236,7 +237,7 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
   }
   Status status;
   if (!done) status = WalkSegment(segment, info, end);
-  // Also when it fails: salvage keeps what was replayed.
+  // Also on failure: salvage keeps what was replayed.
   log_.segments.push_back(info);
   log_.last_sequence = info.last_sequence;
   return status;
@@ -257,7 +258,7 @@ Result<bool> Recovery::BeginsWell(Segment& segment) {
   return good;
 }
 
-// False: it was begun and not acknowledged, and the log ends before it.
+// False: it was begun and not acknowledged, so the log ends before it.
 Result<bool> Recovery::GoesOnIn(Segment& next) {
   CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(next));
   if (usable) return true;
@@ -265,7 +266,8 @@ Result<bool> Recovery::GoesOnIn(Segment& next) {
   if (CAIRN_KEPT(kLengthOfSegment) && next.EndsEarly()) {
     return WasCut(next, "the first group is damaged");
   }
-  // Header and first group are one write. One without the other is torn, unless more followed.
+  // Header and first group are one write. One without the other is torn, unless more groups
+  // followed.
   std::string where;
   CAIRN_ASSIGN_OR_RETURN(
       const bool synced,
@@ -294,11 +296,11 @@ Status Recovery::Replay() {
   CAIRN_ASSIGN_OR_RETURN(const bool good, BeginsWell(segment));
   if (!good) return Status::Ok();
 
-  log_.last_hash = segment.header.predecessor_last_hash;  // As long as it has no group of its own.
+  log_.last_hash = segment.header.predecessor_last_hash;  // Until it has a group of its own.
   while (!stopped_) {
     auto successor = OpenSuccessor(segment);
     if (!successor.ok()) {
-      // Salvage keeps what lies before it, as far as it goes without knowing its end.
+      // Salvage keeps what lies before it, as far as possible without knowing its end.
       if (options_.salvage && successor.status().code() == StatusCode::kCorruption) {
         const Status kept = ReplaySegment(segment, std::nullopt);
         if (!kept.ok() && (refused_ || kept.code() != StatusCode::kCorruption)) return kept;
@@ -310,7 +312,8 @@ Status Recovery::Replay() {
     if (next) {
       end = {next->header.predecessor_last_sequence, next->header.predecessor_end_offset,
              next->header.predecessor_last_hash};
-      // It says what is there now; a writer may have written that after this segment was opened.
+      // The successor's header is newer; a writer may have written groups after this segment was
+      // opened.
       segment.reader->Forget();
     }
     CAIRN_RETURN_IF_ERROR(ReplaySegment(segment, end));
@@ -342,8 +345,8 @@ Status Recovery::FindNextEpoch() {
   return Status::Ok();
 }
 
-// A sync that failed once may have left the system with pages that can be read and that no later
-// sync writes. So what nothing proves to be synced is written once more, as it is.
+// After a failed sync the system may have pages that can be read but that no later sync writes. So
+// groups that nothing proves to be synced are written once more, unchanged.
 Status Recovery::WriteUnprovenAgain(io::File& file) {
   if (unproven_.empty()) return Status::Ok();
   const SegmentInfo& segment = log_.segments.back();
@@ -358,7 +361,7 @@ Status Recovery::WriteUnprovenAgain(io::File& file) {
     CAIRN_ASSIGN_OR_RETURN(const SegmentReader::Group* group,
                            reader->ReadGroup(place.offset, segment.epoch, place.first_sequence,
                                              /*verify_payload=*/true));
-    if (!group->payload.ok()) continue;  // Damaged, not lost: its reader will be told.
+    if (!group->payload.ok()) continue;  // Damaged, not lost: its reader gets the error.
     const uint64_t bytes = AlignUp(group->header.length, kBlock);
     CAIRN_ASSIGN_OR_RETURN(const auto blocks, reader->Read(place.offset, bytes));
     CAIRN_RETURN_IF_ERROR(file.Write(place.offset, blocks, /*durable=*/false));
@@ -366,8 +369,8 @@ Status Recovery::WriteUnprovenAgain(io::File& file) {
   return Status::Ok();
 }
 
-// What was read may still be in a cache of the system or the device, and a new segment is about to
-// be built on it.
+// The bytes read may still be in a cache of the system or the device, and a new segment is about to
+// continue from it.
 Status Recovery::Sync() {
   if (options_.read_only || log_.segments.empty()) return Status::Ok();
   const std::string path = SegmentPath(options_.directory, log_.segments.back().number);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the log does not go on as it should: was something synced behind that place? Then it is
-// damaged; else it ends there, and what is there never was acknowledged.
+// Places where the log does not continue as it should: was something synced behind one? Then it is
+// damaged; else the log ends there, and its content never was acknowledged.
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "wal/recovery_impl.h"
 
 namespace cairn::wal {
 
-// Nothing follows a clean end in its epoch; but a newer one might, with a damaged header.
+// Nothing follows a clean end in its epoch. But a newer epoch might, with a damaged header.
 Status Recovery::CheckCleanEnd(const Segment& segment, const SegmentInfo& info,
                                uint64_t group_offset) {
   if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly() &&
@@ -23,7 +23,7 @@ Status Recovery::CheckCleanEnd(const Segment& segment, const SegmentInfo& info,
                                              ": offset 0: the segment header is damaged: " + where);
 }
 
-// Of a segment that is shorter than its header says, and does not end as one that was closed.
+// For a segment that is shorter than its header says and does not end like a closed one.
 Status Recovery::WasCut(const Segment& segment, const std::string& why) {
   return Status(StatusCode::kCorruption,
                 At(segment.reader->path(), 0) + "the file has " +
@@ -43,7 +43,7 @@ Result<bool> Recovery::EndsBehindCleanEnd(Segment& segment, const SegmentInfo& i
   return last.status();
 }
 
-// The walk met something that is no group. Torn, if nothing after it was built on it.
+// The walk found something that is no group. Torn, if nothing later was built on it.
 Status Recovery::EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there) {
   SegmentReader& reader = *segment.reader;
   if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
@@ -85,7 +85,7 @@ bool Recovery::SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequenc
   return false;
 }
 
-// The same for everything from `begin` on and in the segments from `following` on.
+// The same for everything from `begin` on, and for the segments from `following` on.
 Result<bool> Recovery::SomethingSynced(SegmentReader& reader, uint64_t begin, uint64_t following,
                                        uint64_t epoch, uint64_t sequence, std::string* where) {
   CAIRN_ASSIGN_OR_RETURN(const auto groups, reader.FindGroups(begin, reader.bytes(), epoch));
@@ -104,7 +104,7 @@ Result<bool> Recovery::FollowingHold(uint64_t segment, uint64_t epoch, uint64_t 
     uint64_t look_bytes = reader.bytes();
     if (header.ok()) {
       max_epoch_ = std::max(max_epoch_, header->epoch);
-      if (header->epoch < epoch) continue;  // What an earlier epoch left behind.
+      if (header->epoch < epoch) continue;  // Left behind by an earlier epoch.
       if (header->synced_upto >= sequence) {
         *where = reader.path() + " says that everything up to " +
                  std::to_string(header->synced_upto) + " was synced";
@@ -139,8 +139,8 @@ Result<bool> Recovery::FirstGroupIsGood(Segment& segment) {
   return EndedEmpty(segment);
 }
 
-// Whether the log went on behind this segment without a group of it, whatever stands there: what
-// was torn, in a copy of the log zeros.
+// Whether the log went on after this segment without any group of it, whatever its bytes are: a
+// torn group, or zeros in a copy of the log.
 Result<bool> Recovery::EndedEmpty(const Segment& segment) {
   const auto next = OpenSuccessor(segment);
   if (next.status().code() == StatusCode::kCorruption) return false;
@@ -148,14 +148,14 @@ Result<bool> Recovery::EndedEmpty(const Segment& segment) {
   return next->has_value() && (*next)->header.predecessor_end_offset == kFirstGroupOffset;
 }
 
-// No segment `missing`, or none that was ever used: is that the end of the log? A segment is used
-// only when its directory entry and those of all before it are synced, and these themselves, so a
-// later one that was used proves a loss; one that was merely prepared may have survived a crash
+// Segment `missing` is absent or was never used: is that the end of the log? A segment is used only
+// when its directory entry and those of all before it are synced, and these segments themselves. So
+// a later used one proves a loss; a later one that was merely prepared may have survived a crash
 // alone.
 Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
   const std::string path = SegmentPath(options_.directory, missing);
   const bool there = HasFile(missing);
-  // A writer may have gone on since a follower looked there.
+  // A writer may have continued since a follower looked there.
   if (there && (last == nullptr || options_.following)) return Status::Ok();
   for (const uint64_t number : directory_.segments) {
     if (number < missing || (there && number == missing)) continue;
@@ -192,7 +192,7 @@ Status Recovery::EndBeforeFirstGroup(Segment& segment, const Status& header) {
                   : header;
   const uint64_t first = options_.first_segment;
   if (first != 1) return why;
-  // The first segment is made of zeros: one that is another's by its header was put here.
+  // The first segment is made of zeros: a file with another segment's header was put here.
   CAIRN_ASSIGN_OR_RETURN(const uint64_t claimed, segment.reader->NumberInHeader());
   if (claimed > 1) {
     return Status(

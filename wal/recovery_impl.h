@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inside of wal::Recover. The rules are in wal/FORMAT.md; in short:
+// Internals of wal::Recover. The rules are in wal/FORMAT.md; in short:
 //
 //   A segment is part of the log if its header and first group fit together, continue the segment
 //   before it, and nothing newer contradicts. The header of the next segment tells exactly where a
@@ -25,7 +25,7 @@ namespace cairn::wal {
 
 using OnRecord = std::function<Status(const RecordView&)>;
 
-// Where the next segment's header says that this one ended.
+// The end of a segment according to the next segment's header.
 struct KnownEnd {
   uint64_t last_sequence = 0;
   uint64_t end_offset = 0;
@@ -47,7 +47,7 @@ class Recovery {
   struct Segment {
     std::unique_ptr<SegmentReader> reader;
     SegmentHeader header{};
-    // Whoever closed the log gave the rest back.
+    // Closing the log gave the rest back.
     bool EndsEarly() const { return reader->bytes() < header.segment_bytes; }
   };
 
@@ -78,7 +78,7 @@ class Recovery {
   Status FindNextEpoch();
   Status Sync();
   Status WriteUnprovenAgain(io::File& file);
-  // Whether what is wanted begins behind some of this segment.
+  // Whether the wanted records begin within this segment.
   bool BeginsWithin(const SegmentHeader& header) const {
     const LogPosition& from = options_.replay_from;
     return header.segment == from.segment && header.epoch == from.epoch &&
@@ -98,10 +98,10 @@ class Recovery {
     uint32_t offset = 0;
     uint64_t first_sequence = 0, last_sequence = 0;
   };
-  std::deque<GroupPlace> unproven_;  // Of the last segment, what nothing says was synced.
+  std::deque<GroupPlace> unproven_;  // Groups of the last segment that nothing proves synced.
   uint64_t stop_after_ = UINT64_MAX;
   bool stopped_ = false;  // stop_after was reached: the rest is not looked at.
-  bool refused_ = false;  // By on_record, which says nothing of the log.
+  bool refused_ = false;  // By on_record, which is no damage of the log.
 };
 
 }  // namespace cairn::wal

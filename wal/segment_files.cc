@@ -93,7 +93,7 @@ Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t 
     return files.Rename(temporary, path);
   });
   if (!status.ok()) {
-    // The reason is already known; a file that stays behind is removed at the next Open.
+    // The reason is already known; a leftover file is removed at the next Open.
     (void)files.Remove(temporary);
   }
   return status;

@@ -22,21 +22,21 @@ struct LogDirectory {
   std::vector<std::string> unfinished;
 };
 
-// Other names are ignored. A directory that is missing is empty.
+// Other names are ignored. A missing directory is empty.
 Result<LogDirectory> ListLogDirectory(io::FileSystem& files, const std::string& directory);
 
 bool IsLogFileName(std::string_view name);
 
-// Whether a file of a log was ever used, or is still the zeros that it was made of.
+// Whether a file of a log was ever used; if not, it has only the zeros of its making.
 Result<bool> HoldsRecords(io::FileSystem& files, const std::string& path);
 
 std::string SegmentPath(const std::string& directory, uint64_t segment);
 std::string SparePath(const std::string& directory, uint64_t id);
 
-// Makes the file `path`, which reads as `bytes` zeros; blocks for the first `allocated` of them are
-// the file's own. Nothing is written: a first write to such a block changes the file's metadata,
-// which costs a large write less than writing everything twice. Synced under a temporary name and
-// renamed (not yet durably). On failure no file remains.
+// Makes the file `path`, which reads as `bytes` zeros, with blocks for the first `allocated` of
+// them. Nothing is written: a first write to such a block changes the file's metadata, which costs
+// a large write less than writing everything twice. Synced under a temporary name and renamed (not
+// yet durably). On failure no file remains.
 Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
                        uint64_t allocated);
 

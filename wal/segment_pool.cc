@@ -22,7 +22,7 @@ SegmentPool::SegmentPool(io::World world, const LogOptions& options, Callbacks c
 
 SegmentPool::~SegmentPool() { Stop(); }
 
-// Where nothing else is left the log must go on, or nothing could be given back.
+// If nothing else is left the log must go on, or nothing could be given back.
 Status SegmentPool::Take() {
   if (options_.grant == nullptr) return Status::Ok();
   const Purpose purpose = MayUseReserve() ? Purpose::kReclaim : Purpose::kData;
@@ -46,7 +46,7 @@ void SegmentPool::CountReadyLocked() {
                std::memory_order_release);
 }
 
-// The id of a spare that is about to be made. One may be made and one recycled at the same time.
+// The id of a spare that is about to be made. A spare may be made while another is recycled.
 uint64_t SegmentPool::NewSpareLocked() {
   spares_.reserve(spares_.size() + 2);
   return next_spare_id_++;
@@ -135,7 +135,7 @@ void SegmentPool::Kick() {
 SegmentPool::Task SegmentPool::NextTaskLocked(uint64_t now_ns) const {
   if (broken_) return Task::kNone;
   if (growth_.file != nullptr) return Task::kGrow;
-  // With the prepared segment in hand, spares are counted alone.
+  // With the prepared segment in hand, only spares count.
   if (next_.file == nullptr) return Task::kPrepare;
   if (one_more_ || spares_.size() < options_.spare_segments_min) return Task::kMake;
   if (spares_.size() > std::max(options_.spare_segments_min, options_.spare_segments_max)) {
@@ -146,7 +146,7 @@ SegmentPool::Task SegmentPool::NextTaskLocked(uint64_t now_ns) const {
   return prewrites ? Task::kPrewrite : Task::kNone;
 }
 
-// The log gets a spare that is written, if there is one.
+// Prefers a spare with written blocks, if there is one.
 std::vector<SegmentPool::Spare>::iterator SegmentPool::NextSpareLocked() {
   const auto written =
       std::find_if(spares_.begin(), spares_.end(), [](const Spare& one) { return one.written; });
@@ -168,7 +168,7 @@ void SegmentPool::SetRefusal(const Status& status, bool with_stock) {
   Tell("log: no new segment: ", status);
 }
 
-// Without memory for the words nothing is told: the thread must go on.
+// If there is no memory for the text nothing is reported: the thread must go on.
 void SegmentPool::Tell(const char* what, const Status& status) {
   try {
     callbacks_.on_event(status.ok() ? what : what + status.ToString());
@@ -178,7 +178,7 @@ void SegmentPool::Tell(const char* what, const Status& status) {
 
 void SegmentPool::Run() {
   bool idles = false;        // There is more idle work...
-  uint64_t idles_at_ns = 0;  // ...from then on.
+  uint64_t idles_at_ns = 0;  // ...from this time on.
   MutexLock lock(&mutex_);
   while (!stop_) {
     const uint64_t now = world_.scheduler->MonotonicNs();
@@ -226,7 +226,7 @@ void SegmentPool::RunCounted(Task task, bool makes_file, bool with_stock, bool r
   making_.store(makes_file ? 1 : 0, std::memory_order_release);
   const Status status = RunTask(task);
   making_.store(0, std::memory_order_release);
-  if (task == Task::kPrewrite) return;  // Nobody waits for that.
+  if (task == Task::kPrewrite) return;  // It only serves speed.
   if (task == Task::kMake) {
     MutexLock lock(&mutex_);
     one_more_ = false;
@@ -296,7 +296,7 @@ Status SegmentPool::PrepareNext() {
     if (named) spare = named_;
     if (have && !named) spare = *NextSpareLocked();
   }
-  if (!named && !have) return MakeSpare();  // And the next round prepares it.
+  if (!named && !have) return MakeSpare();  // The next round prepares it.
 
   io::FileSystem& files = *world_.files;
   const std::string path = SegmentPath(options_.directory, segment);
@@ -342,7 +342,7 @@ Status SegmentPool::TrimSpare() {
     spare = spares_.back();
   }
   if (prewriter_.spare() == spare.id) prewriter_.Drop();
-  // It stays one of them until it is gone: else nobody would try again.
+  // It stays in spares_ until it is gone: else its removal would not be tried again.
   CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(*world_.files, SparePath(options_.directory, spare.id)));
   {
     MutexLock lock(&mutex_);
@@ -372,12 +372,12 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
     if (renamed.ok()) {
       AddSpare({.id = id, .allocated = options_.segment_bytes, .written = true});
     } else if (renamed.code() == StatusCode::kNotFound) {
-      Return(bytes);  // Somebody removed it.
+      Return(bytes);  // It was removed already.
     } else {
       return renamed;
     }
   }
-  Kick();  // Also after a removal: the space that it gave back may be what was missing.
+  Kick();  // Also after a removal: the freed space may be what was missing.
   return Status::Ok();
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Segment files in stock: spares, and the one that is prepared to be the next segment of the log.
-// All making, renaming, allocating and directory syncs happen here, on a thread of its own, before
-// the log needs the file.
+// A stock of segment files: spares, and the one that is prepared to be the log's next segment.
+// Files are made, renamed and allocated and directories synced only here, on a thread of its own,
+// before the log needs them.
 //
 // The order on disk: a spare is made and synced; it is renamed to the next number and the directory
 // is synced; only then may the log write to it. So a full segment always has a successor file,
 // which is what lets recovery call a missing one corruption.
 //
-// A new segment has its full length and blocks for a part of it. The log writes to blocks that the
-// file has; the pool allocates more before they are needed (Grow), and without them at the end of
-// the disk the log goes on as if the segment were full. Blocks are not written ahead, but where
-// small groups filled the last segment: then spares are, a step at a time beside the groups.
+// A new segment has its full length and blocks for a part of it. The log writes only to blocks that
+// the file has; the pool allocates more before they are needed (Grow). If the disk is full, the log
+// goes on as if the segment were full. Blocks are not written ahead, unless small groups filled the
+// last segment: then spares are, a step at a time beside the groups.
 //
 // Thread-safe. The caller may hold a lock of its own around the calls marked "never blocks".
 #pragma once
@@ -43,8 +43,8 @@ class SegmentPool {
     std::function<void(const Status&)> on_fatal;  // A sync failed: the log must be poisoned.
     std::function<Status()> check_lock;           // Log::CheckLock
     std::function<void(const std::string&)> on_event;
-    // Run on the pool's thread when it was kicked, after what appends may wait for: a small step.
-    // True: there is more; it goes on after a rest (kIdlePauses).
+    // Runs on the pool's thread after a kick, when the work that appends may wait for is done: a
+    // small step. True: there is more; it goes on after a rest (kIdlePauses).
     std::function<bool()> idle_work;
   };
 
@@ -58,7 +58,7 @@ class SegmentPool {
   ~SegmentPool();  // Stop()s.
 
   // Takes stock of the directory: `first_live` to `next_segment` - 1 belong to the log, everything
-  // else becomes a spare or goes. Prepares `next_segment` unless there is no space; with
+  // else becomes a spare or is removed. Prepares `next_segment` unless there is no space; with
   // `fill`, makes all spares too. Starts no thread.
   Status Open(uint64_t first_live, uint64_t next_segment, bool fill);
   bool Start();  // False when the system refuses a thread.
@@ -66,46 +66,46 @@ class SegmentPool {
 
   // How many segments can be had right now, the prepared one included. Never blocks.
   uint32_t ready() const { return ready_.load(std::memory_order_acquire); }
-  // The prepared segment, which is then no longer the pool's; empty file when there is none yet.
-  // The one that was taken before is full, with groups of `group_bytes` on average, and nothing is
-  // promised of it any more. The caller Kick()s the pool afterwards to prepare another. Never
+  // Takes the prepared segment out of the pool; empty file when there is none yet. The one
+  // taken before is full, with groups of `group_bytes` on average, and no more of its blocks
+  // are promised. The caller must Kick() afterwards, so that another is prepared. Never
   // blocks.
   Ready TakeNext(uint64_t group_bytes);
-  // Whether the prepared segment, if there is one, has blocks up to `wanted`. If not, they are
-  // asked for as by Grow(), and `*refused` is what that says. Never blocks.
+  // Whether the prepared segment, if there is one, has blocks up to `wanted`. If not, requests them
+  // as Grow() does, and sets `*refused` to what that says. Never blocks.
   bool NextHasBlocks(uint64_t wanted, bool* refused);
-  // The segment that the log writes shall have blocks up to `wanted` at least; on_grown tells of
-  // them. The caller Kick()s. False as long as the disk had no room for them. Never blocks.
+  // Requests blocks up to `wanted` at least for the segment that the log writes; on_grown reports
+  // them. The caller must Kick(). False as long as the disk had no room for them. Never blocks.
   bool Grow(const std::shared_ptr<io::File>& file, uint64_t segment, uint64_t allocated,
             uint64_t wanted);
-  // So many bytes went to the log. True when the caller is to Kick(): for as many, zeros are
-  // written ahead. Never blocks.
+  // This many bytes went to the log. True: the caller must Kick(), since zeros are written ahead
+  // for as many. Never blocks.
   bool Placed(uint64_t bytes) {
     const uint64_t before = placed_.fetch_add(bytes, std::memory_order_relaxed);
     return before < kPrewriteStepBytes && before + bytes >= kPrewriteStepBytes;
   }
-  // Why nothing more can be had, or Ok while the pool is still working on it. Never blocks.
+  // Why no more segments can be had, or Ok while the pool is still working on it. Never blocks.
   Status refusal();
-  // Whether the last file that was to be made found no space, but for max_bytes.
+  // Whether the last attempt to make a file found the disk full, max_bytes apart.
   bool disk_is_full() const { return disk_is_full_.load(std::memory_order_acquire); }
-  // Segments that are being made: their space is taken, or about to be.
+  // Segments being made: their space is taken, or about to be.
   uint32_t making() const { return making_.load(std::memory_order_acquire); }
-  // The refusal is not of a new file: there are spares, of which none can be made the next segment.
+  // Not a new file was refused: there are spares, but none of them can be made the next segment.
   bool stock_is_refused();
-  // What was refused may be had by now: forgets the refusal and tries at once. Never blocks.
+  // Room was made: forgets the refusal and tries again at once. Never blocks.
   void TryAgain();
-  // More is needed than there is, and the disk was full the last time: makes one more than the
-  // stock has otherwise, if there is room by now. Never blocks.
+  // More is needed than there is, and the disk was full last time: makes one more than the stock
+  // usually has, if there is room by now. Never blocks.
   void TryOneMore();
   // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
   void Kick();
-  // Whether the log needs another segment to go on giving space back, or has room for that where it
-  // writes: as long as it has, no segment is made of, or kept in, what is reserved for giving space
-  // back, since that is for tables then. It needs one at first. Never blocks.
+  // Whether the log needs another segment to go on giving space back, or still has room for that
+  // where it writes. As long as it has room, no segment is made from, or kept in, the reserve for
+  // giving space back, since that is for tables then. It needs one at first. Never blocks.
   void NeedOne(bool needed) { needs_one_.store(needed, std::memory_order_release); }
 
-  // A live segment whose records nobody needs becomes a spare, or is removed when there are
-  // enough, space is short, or its size is not what new segments have. Any error: it is still
+  // A live segment whose records nobody needs becomes a spare; or it is removed, if there are
+  // enough, space is short, or its size differs from new segments. On any error the file is still
   // there. By one thread at a time.
   Status Recycle(uint64_t segment, uint64_t bytes);
 
@@ -113,7 +113,7 @@ class SegmentPool {
     uint64_t spares = 0;  // The prepared one included.
     uint64_t made = 0;
     uint64_t bytes_prewritten = 0;
-    uint64_t times_refused = 0;  // Nothing more could be had; as often as on_event told of it.
+    uint64_t times_refused = 0;  // Nothing more could be had; counts on_event reports.
   };
   Stock stock();
 
@@ -121,11 +121,11 @@ class SegmentPool {
   enum class Task : uint8_t { kNone, kGrow, kPrepare, kMake, kTrim, kPrewrite };
   struct Spare {
     uint64_t id = 0;
-    uint64_t allocated = 0;  // At least: what is promised of it is the rest.
+    uint64_t allocated = 0;  // At least; the rest is promised.
     bool written = false;    // All of its blocks.
   };
-  // What the log has asked for of the segment that it writes, or of the next. Without a file:
-  // nothing.
+  // Blocks that the log has requested for the segment that it writes, or for the next. Without a
+  // file: none.
   struct Growth {
     std::shared_ptr<io::File> file;
     uint64_t segment = 0, allocated = 0, wanted = 0;
@@ -139,14 +139,14 @@ class SegmentPool {
   const Spare* SpareToWriteLocked(uint64_t now_ns) const CAIRN_REQUIRES(mutex_);
   Status RunTask(Task task);
   Status GrowSegment();
-  // What that segment has; nothing when it is neither the next nor the one being written.
+  // Its allocated bytes; null when it is neither the next nor the one being written.
   uint64_t* BytesOfLocked(uint64_t segment) CAIRN_REQUIRES(mutex_);
   void RefuseGrowth(const Status& status);
   bool HasDiskRoom(uint64_t bytes);
   Status Prewrite();
   Result<uint64_t> AllocateNext(io::File& file, uint64_t allocated);
   void Promise(uint64_t bytes);
-  void Keep(uint64_t promised);  // It is there, or not wanted any more.
+  void Keep(uint64_t promised);  // The bytes have blocks, or are not wanted any more.
   uint64_t FirstBytes() const { return FirstAllocatedBytes(options_.segment_bytes); }
   uint64_t Unallocated(uint64_t allocated) const {
     return options_.segment_bytes - std::min(options_.segment_bytes, allocated);
@@ -176,23 +176,24 @@ class SegmentPool {
   Mutex mutex_;
   Ready next_ CAIRN_GUARDED_BY(mutex_);
   uint64_t next_segment_ CAIRN_GUARDED_BY(mutex_) = 0;  // The number that next_ has or will have.
-  // A spare has that number, and there was no memory to open it.
+  // A spare has that name already, but there was no memory to open it.
   bool next_is_named_ CAIRN_GUARDED_BY(mutex_) = false;
   Spare named_ CAIRN_GUARDED_BY(mutex_);
   Growth growth_ CAIRN_GUARDED_BY(mutex_);
   bool growth_is_refused_ CAIRN_GUARDED_BY(mutex_) = false;
-  uint64_t grow_again_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // Then it may be asked for again.
-  // What the segment that is written has, which may be more than the log knows; once the log has
-  // left it nothing is promised of it any more.
+  uint64_t grow_again_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // When a refused growth may be tried
+                                                         // again.
+  // Allocated bytes of the segment being written, possibly more than the log knows. Once the log
+  // has left it no more are promised.
   uint64_t grown_segment_ CAIRN_GUARDED_BY(mutex_) = 0, grown_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   FillHistory history_ CAIRN_GUARDED_BY(mutex_);
   Prewriter prewriter_;  // The thread's.
-  // Their ids. There is room for what is about to be one before its file is: none is lost for want
+  // Ids of spares. A place is reserved before a spare's file exists, so that none is lost for want
   // of memory.
   std::vector<Spare> spares_ CAIRN_GUARDED_BY(mutex_);
   uint64_t next_spare_id_ CAIRN_GUARDED_BY(mutex_) = 1;
   Status refusal_ CAIRN_GUARDED_BY(mutex_);
-  // By refusal_: a spare could not be made the next segment.
+  // With refusal_: no spare could be made the next segment.
   bool stock_is_refused_ CAIRN_GUARDED_BY(mutex_) = false;
   uint64_t retry_at_ns_ CAIRN_GUARDED_BY(mutex_) = 0;
   bool kicked_ CAIRN_GUARDED_BY(mutex_) = false;

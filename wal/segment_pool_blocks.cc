@@ -11,7 +11,7 @@
 
 namespace cairn::wal {
 
-// ---------------------------------------------------------------- blocks that are asked for
+// ---------------------------------------------------------------- requested blocks
 
 bool SegmentPool::NextHasBlocks(uint64_t wanted, bool* refused) {
   std::shared_ptr<io::File> file;
@@ -39,8 +39,8 @@ bool SegmentPool::Grow(const std::shared_ptr<io::File>& file, uint64_t segment, 
   return !growth_is_refused_;
 }
 
-// The blocks of the file that becomes the next segment, which had so many: all, once the log has
-// filled another. How far they reach.
+// Allocates the blocks of the file that becomes the next segment, and has `allocated` of them: all,
+// once the log has filled another segment. Returns how far they reach.
 Result<uint64_t> SegmentPool::AllocateNext(io::File& file, uint64_t allocated) {
   bool whole = false;
   {
@@ -58,10 +58,10 @@ Result<uint64_t> SegmentPool::AllocateNext(io::File& file, uint64_t allocated) {
   if (status.ok()) return bytes;
   if (status.code() != StatusCode::kNoSpace || allocated < first) return status;
   disk_is_full_.store(true, std::memory_order_release);
-  return first;  // These it has.
+  return first;  // It has these.
 }
 
-// What would be in part there after a refusal would be taken from those who give space back.
+// A refused allocation may take a part of the space, at the expense of work that gives space back.
 bool SegmentPool::HasDiskRoom(uint64_t bytes) {
   const Result<io::DiskSpace> space = world_.files->Space(options_.directory);
   return !space.ok() || space->free_bytes >= bytes;
@@ -139,7 +139,7 @@ Status SegmentPool::Prewrite() {
     missing = Unallocated(found->allocated);
   }
   placed_ = 0;
-  // Zeros ahead are for speed: they take no room that somebody else may need.
+  // Zeros only serve speed: they take no room that others may need.
   if (prewriter_.spare() != spare && (IsShort() || !HasDiskRoom(missing))) return Status::Ok();
   const Result<uint64_t> written =
       prewriter_.Step(spare, SparePath(options_.directory, spare), options_.segment_bytes);
@@ -152,7 +152,7 @@ Status SegmentPool::Prewrite() {
   if (written.ok() && !prewriter_.done()) return Status::Ok();
   for (Spare& one : spares_) {
     if (one.id != spare) continue;
-    one.written = true;  // Where it failed, too: it is not tried again.
+    one.written = true;  // Also on failure: it is not tried again.
     if (written.ok()) {
       Keep(Unallocated(one.allocated));
       one.allocated = options_.segment_bytes;

@@ -10,8 +10,8 @@
 
 namespace cairn::wal {
 
-// Of a file found at Open that is not part of the log: how many bytes its blocks have. Nothing, and
-// it is removed, where it has not the size of a segment.
+// How many bytes of blocks a file has that Open found and that is not part of the log. If its size
+// is not that of a segment it is removed, and the result is nothing.
 Result<std::optional<uint64_t>> SegmentPool::AllocatedOf(const std::string& path) {
   CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, world_.files->Info(path));
   if (info.bytes == options_.segment_bytes) return std::optional(info.allocated_bytes);
@@ -23,19 +23,20 @@ Status SegmentPool::AdoptSpare(uint64_t id) {
   const std::string path = SparePath(options_.directory, id);
   CAIRN_ASSIGN_OR_RETURN(const std::optional<uint64_t> allocated, AllocatedOf(path));
   if (!allocated.has_value()) return Status::Ok();
-  // Ballast stays in a store that was opened above its limit, too: dropping must work there.
+  // A store that was opened above its limit keeps its ballast: dropping must work there.
   if (!Take().ok()) {
     if (ready() >= kBallastSegments) return world_.files->Remove(path);
     options_.grant->TakeAnyway(options_.segment_bytes);
   }
   Promise(Unallocated(*allocated));
-  // Most were used before. A new one that is taken for written costs its groups a little.
+  // Most were used before. For a new one that is taken for written, groups pay a little.
   AddSpare({.id = id, .allocated = *allocated, .written = true});
   return Status::Ok();
 }
 
-// Those that are no part of the log become spares, but for the next one. From the highest down: a
-// number above the next one must never be there without the next one, or recovery would miss it.
+// Files that are not part of the log become spares, except the next segment. The highest number
+// first: a number above the next one must never exist without it, or recovery would report the next
+// one as missing.
 Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_t first_live,
                                   uint64_t next_segment) {
   io::FileSystem& files = *world_.files;
@@ -56,7 +57,7 @@ Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_
   return moved ? files.SyncDirectory(directory) : Status::Ok();
 }
 
-// The next segment, whose file is there.
+// Takes over the next segment, whose file exists.
 Status SegmentPool::AdoptNext(uint64_t next_segment) {
   io::FileSystem& files = *world_.files;
   const std::string path = SegmentPath(options_.directory, next_segment);
@@ -66,7 +67,7 @@ Status SegmentPool::AdoptNext(uint64_t next_segment) {
   CAIRN_RETURN_IF_ERROR(files.SyncDirectory(options_.directory));
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<io::File> file,
                          files.Open(path, {.write = true, .direct = true}));
-  // Made so, and not touched again: what opens twice changes nothing the second time.
+  // As it was made, not touched again: opening twice changes nothing the second time.
   uint64_t allocated = FirstBytes();
   if (*had < allocated) {
     CAIRN_ASSIGN_OR_RETURN(allocated, AllocateNext(*file, *had));
@@ -83,7 +84,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
     MutexLock lock(&mutex_);
     next_segment_ = next_segment;
   }
-  // A sync of its names then needs no descriptor.
+  // Then syncing its names needs no descriptor.
   CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, options_.directory));
   io::FileSystem& files = *world_.files;
   CAIRN_ASSIGN_OR_RETURN(const LogDirectory found, ListLogDirectory(files, options_.directory));
@@ -116,7 +117,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   }
   if (!status.ok()) {
     SetRefusal(status, /*with_stock=*/false);
-    // A store that exists can be read, and its data dropped, without room for a new segment.
+    // An existing store can be read, and its data dropped, without room for a new segment.
     MutexLock lock(&mutex_);
     if (broken_ || (fill && ready() == 0)) return status;
   }

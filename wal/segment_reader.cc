@@ -56,7 +56,7 @@ Result<std::span<const std::byte>> SegmentReader::Read(uint64_t offset, uint64_t
                                     static_cast<size_t>(bytes));
 }
 
-// A writer that closes the log gives back what it did not write, also while somebody reads.
+// A writer that closes the log cuts its unwritten end, possibly while the file is being read.
 Result<bool> SegmentReader::BecameShorter() {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file_->Size());
   if (bytes >= bytes_ || bytes < kMinClosedBytes || bytes % kBlock != 0) return false;

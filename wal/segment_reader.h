@@ -20,8 +20,8 @@ namespace cairn::wal {
 
 class SegmentReader {
  public:
-  // A group whose header and records fit together. The views point into the reader's buffer and
-  // are good until its next call.
+  // A group whose header and records fit together. The views point into the reader's buffer and are
+  // valid until its next call.
   struct Group {
     GroupHeader header{};
     uint32_t offset = 0;
@@ -29,8 +29,8 @@ class SegmentReader {
     Status payload;  // Of the first strip that fails its hash, if payload was verified.
   };
 
-  // kNotFound when there is no such file; kCorruption when its length is none that a segment can
-  // have: files get their number only when they are complete.
+  // kNotFound when there is no such file; kCorruption when no segment can have its length: files
+  // get their number only when they are complete.
   static Result<std::unique_ptr<SegmentReader>> Open(io::World& world, const std::string& directory,
                                                      uint64_t segment, const StoreId& store);
 
@@ -39,14 +39,14 @@ class SegmentReader {
   uint64_t bytes() const { return bytes_; }
   io::File& file() { return *file_; }
 
-  // kCorruption when there is no valid header, or the file is longer than it says: one that is
-  // shorter was closed, if it ends in a clean end. kUnsupportedFormat; kInvalidArgument when it is
-  // an intact one of another store, which nobody may overwrite.
+  // kCorruption when there is no valid header, or the file is longer than it says. A shorter file
+  // was closed, if it ends in a clean end. kUnsupportedFormat. kInvalidArgument when it is an
+  // intact header of another store, which must not be overwritten.
   Result<SegmentHeader> ReadHeader();
   // True when the header block holds only zeros or the intact header of an older use of the file:
   // then no write of this use reached it, or all of it was lost.
   Result<bool> HeaderLooksUnwritten();
-  // The number in an intact header of this store, whatever the file is called; 0 without one.
+  // The number in an intact header of this store, whatever the file's name; 0 without one.
   Result<uint64_t> NumberInHeader();
 
   // The group at `offset`, of this epoch and beginning with this sequence; kCorruption says what
@@ -54,16 +54,16 @@ class SegmentReader {
   Result<const Group*> ReadGroup(uint32_t offset, uint64_t epoch, uint64_t first_sequence,
                                  bool verify_payload);
 
-  // [offset, offset + bytes) of the file as it is, good until the next call; in memory it lies as
-  // direct writes want it if `offset` is one of a block. kCorruption beyond the end. What is not in
-  // memory is read with so much more behind it that the whole has `ahead` bytes.
+  // [offset, offset + bytes) of the file, valid until the next call; aligned in memory for direct
+  // writes if `offset` is that of a block. kCorruption beyond the end. If it is not in memory, at
+  // least `ahead` bytes are read.
   Result<std::span<const std::byte>> Read(uint64_t offset, uint64_t bytes,
                                           uint64_t ahead = kReadBytes);
 
   // All valid group headers of epoch `min_epoch` or newer in [begin, end), in order.
   Result<std::vector<GroupHeader>> FindGroups(uint64_t begin, uint64_t end, uint64_t min_epoch);
 
-  // What is read from now on is as the file is now, not as it was when something near was read.
+  // Later calls read the file as it is now, not a buffered older state.
   void Forget() { window_begin_ = window_end_ = 0; }
 
   // The footer's trailer, and its entries. Nothing when there is none or it is damaged.

@@ -10,12 +10,12 @@ using namespace cairn::capi;  // NOLINT: this file is its outside.
 
 namespace {
 
-// A delta as long as something may read it; and, of a draft, the views that it was put from.
+// A delta that lives as long as it may be read; for a draft also the views that it was put from.
 struct AppendArrays : DeltaArrays {
   std::shared_ptr<PutViews> put;
 };
 
-// An asynchronous append by `append`, which is given the delta and its options.
+// Runs `append` with a delta and options, as an asynchronous append.
 template <typename Append>
 Status AppendKept(std::shared_ptr<PutViews> put, const cairn_delta* delta,
                   const cairn_append_options* options, cairn_ticket** ticket,
@@ -106,7 +106,7 @@ cairn_code cairn_draft_put_from_gpu(cairn_draft* draft, uint32_t layer, const ca
   return Call(error, [&]() -> Status {
     CAIRN_C_NEED(draft);
     CAIRN_C_NEED(view);
-    std::list<KvArrays> arrays(1);  // To be moved without memory.
+    std::list<KvArrays> arrays(1);  // To be moved without allocating.
     CAIRN_RETURN_IF_ERROR(arrays.front().Fill(view));
     CAIRN_RETURN_IF_ERROR(draft->value.PutFromGpu(layer, arrays.front().view, ready));
     const cairn::MutexLock lock(&draft->views->mutex);

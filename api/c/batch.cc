@@ -13,7 +13,7 @@ using namespace cairn::capi;  // NOLINT: this file is its outside.
 
 struct cairn_write_batch {
   WriteBatch value;
-  std::list<DeltaArrays> deltas;  // Which do not move.
+  std::list<DeltaArrays> deltas;  // Its elements do not move.
 };
 
 namespace {
@@ -33,7 +33,7 @@ template <typename Add>
 cairn_code AddTo(cairn_write_batch* batch, cairn_error** error, const Add& add) {
   return Call(error, [&]() -> Status {
     CAIRN_C_NEED(batch);
-    // A batch that no store takes does not fill memory either.
+    // Refuse here: a batch that no store accepts must not fill memory.
     if (batch->value.ops().size() >= cairn::kMaxBatchOps) {
       return Invalid("the batch has " + std::to_string(cairn::kMaxBatchOps) + " changes already");
     }
@@ -79,7 +79,7 @@ cairn_code cairn_write_batch_append(cairn_write_batch* batch, const cairn_branch
                                     uint64_t expected_length, cairn_error** error) {
   return AddTo(batch, error, [&]() -> Status {
     CAIRN_C_NEED(delta);
-    std::list<DeltaArrays> arrays(1);  // To be moved without memory, or to go after an error.
+    std::list<DeltaArrays> arrays(1);  // To be moved without allocating, or freed after an error.
     CAIRN_RETURN_IF_ERROR(arrays.front().Fill(delta));
     std::optional<uint64_t> expected;
     if (expected_length != UINT64_MAX) expected = expected_length;
@@ -123,13 +123,13 @@ cairn_code cairn_store_write(cairn_store* store, const cairn_write_batch* batch,
                              size_t created_capacity, cairn_ticket** ticket, cairn_error** error) {
   return Call(error, [&]() -> Status {
     if (ticket != nullptr) *ticket = nullptr;
-    // No batch makes more than it has changes.
+    // No batch creates more branches than it has changes.
     if (created != nullptr) {
       std::fill_n(created, std::min<size_t>(created_capacity, cairn::kMaxBatchOps), nullptr);
     }
     CAIRN_C_NEED(store);
     CAIRN_C_NEED(batch);
-    // All handles are made first, so that what was written does not fail behind its back.
+    // All handles are made first: after the write nothing may fail.
     const size_t count = created == nullptr ? 0 : CreatedBy(batch->value);
     if (count > created_capacity) {
       return Invalid("created_capacity is " + std::to_string(created_capacity) +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Branches in C: what they are, and what changes them without content.
+// Branches in C: their properties, and changes without content.
 #include "api/c/convert.h"
 #include "api/c/handles.h"
 #include "api/c/results.h"
@@ -22,7 +22,7 @@ cairn_path_step StepAsC(const cairn::PathStep& step) {
           step.end, static_cast<uint64_t>(step.owner)};
 }
 
-// A number that the branch tells.
+// Returns a number that the branch has.
 template <typename Ask>
 cairn_code Number(const cairn_branch* branch, uint64_t* length, cairn_error** error,
                   const Ask& ask) {
@@ -34,7 +34,7 @@ cairn_code Number(const cairn_branch* branch, uint64_t* length, cairn_error** er
   });
 }
 
-// A change of the branch.
+// Runs a change of the branch.
 template <typename Do>
 cairn_code Change(cairn_branch* branch, cairn_durability durability, cairn_error** error,
                   const Do& change) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every function of the C API does around its one call: no exception leaves it, a failure
-// becomes a code and an error object, and NULL arguments are named.
+// Wraps the one call of every function of the C API: no exception leaves it, a failure becomes a
+// code and an error object, and NULL arguments are named.
 #pragma once
 
 #include <memory>
@@ -19,10 +19,10 @@ struct cairn_error {
 
 namespace cairn::capi {
 
-// The code of `status`; *error, if there is one, becomes NULL or an error that tells of it.
+// The code of `status`; *error, if there is one, becomes NULL or an error that describes it.
 cairn_code Tell(const Status& status, cairn_error** error) noexcept;
 
-// `body` returns a Status. noexcept: what is no bad_alloc cannot arise here, and ends the process.
+// `body` returns a Status. noexcept: only bad_alloc can arise here; anything else ends the process.
 template <typename Body>
 cairn_code Call(cairn_error** error, const Body& body) noexcept {
   return Tell(Guarded([&]() -> Status { return body(); }), error);
@@ -30,9 +30,9 @@ cairn_code Call(cairn_error** error, const Body& body) noexcept {
 
 Status Invalid(std::string message);  // kInvalidArgument.
 
-// The body of a call that gives a handle: `make` returns what Handle::value becomes. Without a
-// place for it (`out` is null) it is let go of. The handle is made first, so that what was done
-// does not fail behind its back.
+// The body of a call that returns a handle: `make` returns the
+// value of Handle::value. If `out` is null the value is released.
+// The handle is made first, so that nothing can fail after `make`.
 template <typename Handle, typename Make>
 Status Give(Handle** out, const Make& make) {
   auto handle = std::make_unique<Handle>();
@@ -52,7 +52,7 @@ char* NewText(const std::string& text);
 #define CAIRN_C_NEED(argument) \
   if ((argument) == nullptr) return ::cairn::capi::Invalid(#argument " is NULL")
 
-// The same of an output that points to a pointer, which then is NULL until there is something.
+// The same for an output that points to a pointer, which is set to NULL first.
 #define CAIRN_C_OUT(argument) \
   CAIRN_C_NEED(argument);     \
   *(argument) = nullptr

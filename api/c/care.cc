@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The care of stores in C: flushing, sealing, copies, checks, and what a store tells of itself.
+// Maintenance of stores in C: flushing, sealing, copies, checks, and the store's own figures.
 #include "api/c/convert.h"
 #include "api/c/handles.h"
 #include "api/c/results.h"

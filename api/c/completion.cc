@@ -94,7 +94,7 @@ size_t cairn_completion_queue_drain(cairn_completion_queue* queue, cairn_complet
                                     size_t max) {
   size_t count = 0;
   while (queue != nullptr && completions != nullptr && count < max) {
-    // A completion that was taken has its ticket, so the memory for that comes first.
+    // A completion that was taken owns its ticket, so memory for that is allocated first.
     auto* const ticket = new (std::nothrow) cairn_ticket();
     if (ticket == nullptr) break;
     auto taken = queue->value.Drain(1);

@@ -41,7 +41,7 @@ Status ToEnum(uint32_t number, Enum last, const char* field, Enum* into) {
 }
 Status ToDurability(cairn_durability given, Durability* into);
 
-// --- Options. Of null: all defaults.
+// --- Options. Null: all defaults.
 Result<Options> ToOptions(const cairn_options* given);
 Result<NamespacePolicy> ToPolicy(const cairn_namespace_policy* given);
 Result<Keep> ToKeep(const cairn_keep* given);
@@ -49,7 +49,7 @@ Result<BranchOptions> ToBranchOptions(const cairn_branch_options* given);
 Result<AppendOptions> ToAppendOptions(const cairn_append_options* given);
 Result<GpuOptions> ToGpuOptions(const cairn_gpu_options* given);
 
-// --- What an asynchronous call borrows, alive until it needs none of it any more.
+// --- Memory that an asynchronous call borrows, alive until the call does not need it any more.
 struct Borrowed {
   Borrowed() = default;
   Borrowed(const Borrowed&) = delete;
@@ -57,8 +57,8 @@ struct Borrowed {
   ~Borrowed() {
     if (released_ != nullptr) released_(context_);
   }
-  // Once the call has begun, by a thread that keeps this alive meanwhile: a call that fails tells
-  // its code alone.
+  // Call it once the call has begun, on a thread that keeps this alive meanwhile: if the call fails
+  // `released` is not called.
   void TellWhenReleased(void (*released)(void* context), void* context) {
     context_ = context;
     released_ = released;
@@ -69,7 +69,7 @@ struct Borrowed {
   void* context_ = nullptr;
 };
 
-// A delta with all that it points to. Stays where it is.
+// A delta with everything that it points to. Must not move.
 struct DeltaArrays : Borrowed {
   Status Fill(const cairn_delta* given);
   Delta delta;
@@ -92,11 +92,11 @@ struct RestoreArrays : Borrowed {
   GpuSync gpu_;
 };
 
-Result<std::string> ToCursor(const cairn_bytes* given);  // Of null: empty.
+Result<std::string> ToCursor(const cairn_bytes* given);  // Null: empty.
 Status ToSpans(const cairn_content_span* given, size_t count, size_t max,
                std::vector<ContentSpan>* into);
 
-// --- Back: C structs that point into the C++ value, which outlives them. They stay where they are.
+// --- Back: C structs that point into the C++ value, which outlives them. They must not move.
 cairn_namespace_policy ToC(const NamespacePolicy& policy);
 cairn_keep ToC(const Keep& keep);
 cairn_content_span ToC(const ContentSpan& span);

@@ -94,11 +94,11 @@ Status RestoreArrays::Fill(const cairn_restore_request* given) {
     request.into = &kv_.view;
   }
   request.require_kv = read.require_kv;
-  // One a (group, layer): no view has more.
+  // One for each (group, layer): no view has more.
   CAIRN_RETURN_IF_ERROR(CheckCount(read.gpu_layer_events, read.gpu_layer_event_count,
                                    kMaxLayerGroups * kMaxLayers,
                                    "cairn_restore_request::gpu_layer_events"));
-  // With a view of host memory there is nothing to fall back from, while an event is a mistake.
+  // With a view of host memory there is nothing to fall back from, but an event is a mistake.
   const bool on_gpu = request.into != nullptr && request.into->memory == MemoryKind::kCuda;
   if (read.gpu_ready != 0 || read.gpu_layer_event_count != 0 ||
       (read.fall_back_to_host && on_gpu)) {

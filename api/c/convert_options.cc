@@ -11,7 +11,7 @@ namespace {
 // Cursors are made of names and a few numbers.
 constexpr size_t kMaxCursorBytes = 16 * kMaxNameBytes;
 
-// What a store tells of itself, handed on; null where nobody listens.
+// Passes the store's events on; null if there is no callback.
 std::shared_ptr<EventListener> ToListener(const cairn_options& given) {
   if (given.on_poisoned == nullptr && given.on_event == nullptr) return nullptr;
   auto listener = std::make_shared<EventListener>();

@@ -53,7 +53,7 @@ Status KvArrays::Add(const std::vector<cairn_group_view>& groups) {
     plane_count += read.size();
     planes.push_back(std::move(read));
   }
-  // What follows points into these, so they are as large as they get.
+  // Later pointers point into these, so they get their final size first.
   groups_.reserve(groups.size());
   planes_.reserve(plane_count);
   bases_.reserve(base_count);

@@ -25,7 +25,7 @@ struct KvArrays {
   KvArrays(KvArrays&&) = default;
   KvArrays& operator=(KvArrays&&) = default;
   Status Fill(const cairn_kv_view* given);
-  Status FillGroup(const cairn_group_view* given);  // `view` has this group alone.
+  Status FillGroup(const cairn_group_view* given);  // `view` gets this group only.
   KvView view;
 
  private:
@@ -35,7 +35,7 @@ struct KvArrays {
   std::vector<std::byte*> bases_;
 };
 
-// The same back. Stays where it is.
+// The same back. Must not move.
 struct KvAsC {
   KvAsC() = default;
   explicit KvAsC(const KvView& from) { Set(from); }
@@ -50,7 +50,7 @@ struct KvAsC {
   std::vector<void*> bases_;
 };
 
-// A model as C shows it. Points into the spec, which outlives it; stays where it is.
+// A model as C sees it. Points into the spec, which outlives it; must not move.
 struct ModelAsC {
   explicit ModelAsC(const ModelSpec& from);
   ModelAsC(const ModelAsC&) = delete;

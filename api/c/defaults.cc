@@ -28,7 +28,7 @@ uint32_t Number(Enum value) {
 
 }  // namespace
 
-// Of which every default is zero, as it is in C++.
+// Structs whose defaults are all zero, as in C++.
 #define CAIRN_C_ZEROS(name) \
   cairn_##name Sized<cairn_##name>::Default() { return Zeros<cairn_##name>(); }
 CAIRN_C_ZEROS(logical_group)

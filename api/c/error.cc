@@ -12,7 +12,7 @@
 namespace cairn::capi {
 
 namespace {
-// Given where there is no memory for an error, and never freed. Making it takes none.
+// Returned when there is no memory for an error, and never freed. Making it takes none.
 cairn_error* NoMemoryForIt() {
   static cairn_error error{OutOfMemory()};
   return &error;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the handles of the C API are: each holds the C++ value of the same name.
+// The handles of the C API: each holds the C++ value of the same name.
 #pragma once
 
 #include <list>
@@ -20,7 +20,7 @@
 
 namespace cairn::capi {
 
-// Views that a draft was given out of a GPU: they live until it is over.
+// Views of GPU memory that were put into a draft: they live until it is over.
 struct PutViews {
   Mutex mutex;
   std::list<KvArrays> views CAIRN_GUARDED_BY(mutex);

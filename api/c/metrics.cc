@@ -32,7 +32,7 @@ struct HealthHolder : cairn_health {
   Items<cairn_alarm, AlarmAsC, cairn::Alarm> all;
 };
 
-// Null: there is none of that name.
+// Null: there is none with that name.
 const cairn::LatencyHistogram* FindHistogram(const cairn_metrics* metrics, const char* name) {
   if (metrics == nullptr) return nullptr;
   for (const cairn::engine::HistogramMetric& metric : cairn::engine::HistogramMetrics()) {
@@ -102,7 +102,7 @@ cairn_code cairn_metrics_histogram(const cairn_metrics* metrics, const char* nam
 uint64_t cairn_metrics_quantile_ns(const cairn_metrics* metrics, const char* name,
                                    double quantile) {
   const cairn::LatencyHistogram* const found = FindHistogram(metrics, name);
-  const bool exists = quantile >= 0 && quantile <= 1;  // Not of a NaN either.
+  const bool exists = quantile >= 0 && quantile <= 1;  // False for a NaN, too.
   return found == nullptr || !exists ? 0 : found->QuantileNs(quantile);
 }
 uint64_t cairn_histogram_upper_ns(uint32_t bucket) {

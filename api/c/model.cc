@@ -17,7 +17,7 @@ namespace cairn::capi {
 
 namespace {
 
-// The names that presets give: theirs go with the C++ value, these stay.
+// The names that presets give: those in the C++ value die with it, these stay.
 const char* PresetName(const std::string& name) {
   static constexpr const char* kNames[] = {"attention", "window", "mla",    "recurrent", "k",
                                            "v",         "latent", "k_rope", "state"};
@@ -49,7 +49,7 @@ Status GivePreset(const LayerGroup& preset, cairn_layer_group* group, cairn_plan
   return Status::Ok();
 }
 
-// Frequencies that are made of others, in place.
+// Frequencies made from others, in place.
 template <typename Make>
 cairn_code Frequencies(float* inv_freq, size_t count, cairn_error** error, const Make& make) {
   return Call(error, [&]() -> Status {

@@ -15,7 +15,7 @@ namespace cairn::capi {
 
 namespace {
 
-// More of one call than any engine has; what is beyond is a number that was never set.
+// More keys of one call than any engine has; a larger number was never set.
 constexpr size_t kMaxObjects = size_t{1} << 24;
 
 struct ObjectInfoAsC : cairn_object_info {
@@ -108,7 +108,7 @@ Result<std::vector<ObjectGet>> ToGets(const cairn_object_get* gets, size_t count
   return converted;
 }
 
-// The options point into what was given.
+// The options point into `given`.
 Result<PutOptions> ToPutOptions(const cairn_put_options* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_put_options read, Read(given));
   PutOptions options;
@@ -134,12 +134,12 @@ Result<GetOptions> ToGetOptions(const cairn_get_options* given) {
   return options;
 }
 
-// No array is longer, and one whose length was never set is not written to.
+// No array is longer; one whose length was never set must not be written to.
 void SetNull(cairn_ticket** tickets, size_t count) {
   if (tickets != nullptr && count <= kMaxObjects) std::fill_n(tickets, count, nullptr);
 }
 
-// The tickets of `start`, into `count` handles of the caller's, which are made first.
+// The tickets of `start`, in `count` handles of the caller's, which are made first.
 template <typename Start>
 Status GiveTickets(cairn_ticket** out, size_t count, const Start& start) {
   std::vector<std::unique_ptr<cairn_ticket>> handles(out == nullptr ? 0 : count);

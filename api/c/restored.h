@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore delivered, as C shows it.
+// The result of a restore, as C sees it.
 #pragma once
 
 #include <utility>

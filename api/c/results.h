@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What calls give as a C struct: one object that is that struct, and has the C++ value that its
-// pointers lead into.
+// Results of calls as C structs: one object that is that struct, and owns the C++ value that its
+// pointers point into.
 #pragma once
 
 #include <deque>
@@ -10,7 +10,7 @@
 
 namespace cairn::capi {
 
-// A C struct, such as cairn_branch_info, that `AsC` makes of a Value.
+// A C struct, such as cairn_branch_info, that `AsC` makes from a Value.
 template <typename AsC, typename Value>
 struct Holding : private Value, AsC {
   explicit Holding(Value value) : Value(std::move(value)), AsC(static_cast<const Value&>(*this)) {}
@@ -31,7 +31,7 @@ class Items {
 
  private:
   std::vector<Value> values_;
-  std::deque<AsC> items_;  // Which do not move.
+  std::deque<AsC> items_;  // Its elements do not move.
   std::vector<const Item*> pointers_;
 };
 
@@ -46,7 +46,7 @@ struct ListOf : List {
   Items<Item, AsC, Value> all;
 };
 
-// The same of structs that never get another field, which lie one behind the other.
+// The same for structs that never get another field, which lie one behind the other.
 template <typename List, typename Item>
 struct PlainListOf : List {
   template <typename Values, typename Convert>

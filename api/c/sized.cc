@@ -6,8 +6,7 @@
 namespace cairn::capi {
 
 namespace {
-// A struct without a field is none that anybody means, and one of 4 KiB is not its size but
-// something that was never set.
+// No struct has less than a field, and a size of 4 KiB was never set.
 constexpr size_t kMinStructBytes = 2 * sizeof(size_t);
 constexpr size_t kMaxStructBytes = 4096;
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Structs that may grow. A program was built with one size of a struct and the library with
-// another: what both know is copied, what the program does not know has the library's default, and
-// what the library does not know must be zero.
+// another: fields that both know are copied, fields that the program does not know get the
+// library's default, and fields that the library does not know must be zero.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ namespace cairn::capi {
 template <typename T>
 struct Sized;
 
-// `Default`, in defaults.cc, is made from what C++ has.
+// `Default`, in defaults.cc, is made from the C++ defaults.
 #define CAIRN_C_DECLARE_SIZED(name)                      \
   template <>                                            \
   struct Sized<cairn_##name> {                           \
@@ -43,13 +43,13 @@ struct Sized;
 CAIRN_C_SIZED(CAIRN_C_DECLARE_SIZED)
 #undef CAIRN_C_DECLARE_SIZED
 
-// kInvalidArgument naming the struct where no library has, or will have, one of this size. Enough
-// for a struct that is only written to: what a newer program left undefined in it becomes zero.
+// kInvalidArgument naming the struct if no library has, or will have, one of this size. Enough for
+// a struct that is only written to: fields that only a newer program knows become zero.
 Status CheckStructSize(const void* given, size_t known, const char* name);
-// And where there is something other than zeros beyond the `known` bytes.
+// Also if there is something other than zeros beyond the `known` bytes.
 Status CheckSized(const void* given, size_t known, const char* name);
 
-// What was given; all defaults where that is null.
+// The given struct; all defaults if that is null.
 template <typename T>
 Result<T> Read(const T* given) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
@@ -82,7 +82,7 @@ Result<std::vector<T>> ReadAll(const T* first, size_t count, size_t max, const c
   return all;
 }
 
-// Into a struct of the caller's, which CheckStructSize has looked at.
+// Copies into a struct of the caller's, which CheckStructSize has checked.
 template <typename T>
 void Write(T value, T* into) {
   const size_t size = into->struct_size;

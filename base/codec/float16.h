@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two formats of 16 bits, bf16 and fp16, to fp32 and back by integers alone: the same bits on
-// every processor and card. To 16 bits is to the nearest, ties to even; what is too large becomes
-// an infinity, and a NaN stays one.
+// The two 16-bit formats, bf16 and fp16, to fp32 and back by integers alone: the same bits on every
+// processor and card. Rounding to 16 bits is to nearest, ties to even; too large values become
+// infinities, and a NaN stays one.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ CAIRN_GPU uint16_t ToF16(float value) {
   const uint32_t magnitude = bits & 0x7FFFFFFF;
   if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);
   if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // Rounds to infinity.
-  if (magnitude < 0x38800000) {  // Below the normal ones: whole multiples of 2^-24.
+  if (magnitude < 0x38800000) {  // Subnormal: whole multiples of 2^-24.
     const uint32_t shift = 126 - (magnitude >> 23);
     if (shift > 24) return sign;
     const uint32_t fraction = (magnitude & 0x7FFFFF) | 0x800000;

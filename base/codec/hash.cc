@@ -23,7 +23,7 @@ uint64_t HashPortable(const void* data, size_t bytes) { return XXH3_64bits(data,
 
 HashPath ChoosePath() {
 #if defined(__x86_64__)
-  // All the extensions that the compiler was allowed to use in that file, not only the first.
+  // All extensions that the compiler may use in that file, not only the first.
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("bmi2")) {
@@ -38,7 +38,7 @@ HashPath ChoosePath() {
 
 uint64_t HashFirstCall(const void* data, size_t bytes);
 
-// Starts at the chooser, which replaces itself: no constructor runs before somebody hashes.
+// Starts at the chooser, which replaces itself: no constructor runs before the first hash.
 constinit std::atomic<HashFunction> long_hash{HashFirstCall};
 
 uint64_t HashFirstCall(const void* data, size_t bytes) {

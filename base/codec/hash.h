@@ -24,7 +24,7 @@ struct StoreId {
 
 uint64_t Hash(std::span<const std::byte> bytes);
 
-// XXH3-128, for what is compared instead of the bytes.
+// XXH3-128, for content whose bytes are not compared.
 struct Digest {
   uint64_t low = 0, high = 0;
   bool operator==(const Digest&) const = default;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The XXH3 loops for wider vectors. Each lives in a file that is compiled for its instruction set
-// and may be called only after the processor was asked for it.
+// The XXH3 loops for wider vectors. Each is in a file that is compiled for its instruction set, and
+// may be called only after checking that the processor has it.
 #pragma once
 
 #include <cstddef>

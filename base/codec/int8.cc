@@ -20,7 +20,7 @@ Status Damaged(const std::string& what) {
 }
 
 constexpr uint32_t MantissaBits(bool fp16) { return fp16 ? 10 : 7; }
-// With a larger one 127 units would be no finite element.
+// With a larger scale 127 units would be no finite element.
 constexpr uint32_t LargestScale(bool fp16) { return fp16 ? 33 : 254; }
 
 // An element is `units` times 2^shift of the smallest subnormal.
@@ -49,7 +49,7 @@ int ScaleOf(bool fp16, uint32_t bits) {
 
 int8_t CodeOf(bool fp16, uint16_t bits, uint32_t scale) {
   const Magnitude magnitude = MagnitudeOf(fp16, bits);
-  // Of the element that the scale was made for, `scale` is not the smaller.
+  // For the element from which the scale was made, `scale` is not the smaller.
   const uint32_t down = std::min(scale - magnitude.shift, 31u);
   const uint32_t floor = magnitude.units >> down;
   const uint32_t rest = magnitude.units - (floor << down);
@@ -117,8 +117,8 @@ Block BlockAt(const FrameShape& shape, FrameScales scales, uint32_t index) {
   return {0, shape.rows, channel, std::min(static_cast<uint32_t>(kRun), shape.channels - channel)};
 }
 
-// Calls use(first element of the run in the frame, count) for every run of the block; false as
-// soon as that says so.
+// Calls use(first element of the run in the frame, count) for every run of the block; false as soon
+// as a call returns false.
 template <typename Use>
 bool EachRun(const FrameShape& shape, const Block& block, const Use& use) {
   for (uint32_t row = block.row; row < block.row + block.rows; ++row) {

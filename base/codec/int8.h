@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The codec of 8-bit frames: elements that are whole multiples, -127 to 127, of a power of two
-// which they share with their channel or their row. Used by base/codec/kv_frame.h alone. Layout and
+// The codec of 8-bit frames: elements that are whole multiples, -127 to 127, of a power of two that
+// all elements of their channel or row share. Used by base/codec/kv_frame.h alone. Layout and
 // reasons: base/codec/FORMAT.md.
 //
-// Magnitudes are computed as integers, in units of the smallest subnormal: nothing depends on how
-// the caller's thread rounds, or on whether it flushes subnormals to zero.
+// Magnitudes are computed as integers, in units of the smallest subnormal: the result does not
+// depend on the rounding mode of the caller's thread, or on whether it flushes subnormals to zero.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace cairn::internal {
 
-// Elements that are handled at once: neighbours of one row, with a scale each.
+// Elements that are handled at once: neighbours in one row, with a scale each.
 inline constexpr size_t kRun = 64;
 
 // The loops, once for each kind of processor. `count` is 1 to kRun; elements need no alignment.
@@ -28,7 +28,7 @@ struct Int8Loops {
   // and held within -127 to 127. Elements must be finite.
   void (*quantise)(bool fp16, const uint8_t* elements, const uint8_t* scales, size_t count,
                    int8_t* codes);
-  // The elements that codes of -127 to 127 stand for. Scales as far as the format allows.
+  // The elements of codes from -127 to 127. Scales within the limits of the format.
   void (*restore)(bool fp16, const int8_t* codes, const uint8_t* scales, size_t count,
                   uint8_t* elements);
 };

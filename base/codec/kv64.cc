@@ -10,7 +10,7 @@ namespace cairn::internal {
 namespace {
 
 constexpr size_t kEscapeCountBytes = 4;
-// Of padded frames, where the raw lines begin. The header is a multiple of it.
+// The alignment of the raw lines in padded frames. The header is a multiple of it.
 constexpr size_t kRawPlaneAlignment = 4;
 static_assert(kFrameHeaderBytes % kRawPlaneAlignment == 0);
 
@@ -40,7 +40,7 @@ uint8_t* WriteModel(const Stripe& stripe, uint8_t flags, Kv64Kind kind, const St
 StripeModel ReadModel(const Stripe& stripe, uint8_t flags, Kv64Kind kind, const uint8_t* from) {
   StripeModel model;
   const size_t references = ModelBytes(stripe, flags, kind) - SymbolCount(kind);
-  // Idle lanes get one too, it does not matter which; packed rows have a power of two of channels.
+  // Idle lanes get any value; packed rows have a power of two of channels.
   std::memcpy(model.reference.data(), from, references);
   for (size_t done = references; done < kLanes; done += references) {
     std::memcpy(model.reference.data() + done, from, std::min(references, kLanes - done));
@@ -49,7 +49,7 @@ StripeModel ReadModel(const Stripe& stripe, uint8_t flags, Kv64Kind kind, const 
   return model;
 }
 
-// What the parts of a payload take, apart from escapes and stream.
+// Sizes of the parts of a payload, except escapes and stream.
 struct Layout {
   size_t models = 0, padding = 0, raw_plane = 0;
 
@@ -108,7 +108,7 @@ size_t EncodeKv64(const FrameShape& shape, uint8_t flags, const uint8_t* raw,
   uint8_t* const end = out.data() + out.size();
   const uint32_t stripes = StripeCount(shape);
 
-  // The decoder ends in these states: they carry bytes for nothing.
+  // The decoder ends in these states: they carry bytes for free.
   EncodeState state{.stream = end, .escapes = escapes};
   for (CoderSet& set : state.sets) set.high.fill(kLowState >> 8);
   const Stripe last = StripeAt(shape, stripes - 1);
@@ -120,7 +120,8 @@ size_t EncodeKv64(const FrameShape& shape, uint8_t flags, const uint8_t* raw,
   }
 
   std::fill_n(raw_plane - layout.padding, layout.padding, uint8_t{0});
-  // The decoder runs forwards, so all runs backwards here; models and raw planes know their places.
+  // The decoder runs forwards, so everything runs backwards here; models and raw planes have fixed
+  // places.
   uint8_t* model_end = models + layout.models;
   uint8_t* raw_end = raw_plane + layout.raw_plane;
   for (uint32_t i = stripes; i-- > 0;) {
@@ -209,7 +210,7 @@ Status DecodeKv64(const FrameShape& shape, uint8_t flags, std::span<const uint8_
   }
   const Stripe last = StripeAt(shape, StripeCount(shape) - 1);
   for (uint32_t line = 0; line < kSets; ++line) {
-    // Of the two last lines; a set that had no line ends as it began.
+    // For the two last lines; a set without a line ends as it began.
     const CoderSet& set = state.sets[(last.lines + line) % kSets];
     const uint32_t from_end = kSets - line;
     const uint32_t lanes = from_end > last.lines ? 0 : last.LanesOf(last.lines - from_end);

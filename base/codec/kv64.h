@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The inside of kv64, between kv_frame.cc and the code paths; what the bytes mean is said in
-// base/codec/FORMAT.md. Use base/codec/kv_frame.h from elsewhere.
+// Internals of kv64, shared by kv_frame.cc and the code paths; base/codec/FORMAT.md explains the
+// bytes. Use base/codec/kv_frame.h from elsewhere.
 //
 // A frame of 16-bit elements is cut into stripes of up to 64 channels, a stripe into lines of one
 // row each; coder i of 64 takes the i-th element of each line. When 64 is a multiple of the
@@ -45,14 +45,14 @@ struct Kv64Kind {
 // byte by byte: bit-planes.
 constexpr uint32_t BitPlanes(Kv64Kind kind) { return kind.fp16 ? (kind.folded ? 2 : 3) : 0; }
 
-// Bytes that those of a line of `lanes` take. `carried`: the byte-by-byte part is somewhere else.
+// Bytes of the raw bits of a line of `lanes`. `carried`: the byte-by-byte part is somewhere else.
 constexpr size_t RawLineBytes(Kv64Kind kind, uint32_t lanes, bool carried) {
   const size_t groups = (lanes + 7) / 8;
   const size_t low = !kind.fp16 && kind.folded ? 7 * groups : lanes;
   return (carried ? 0 : low) + BitPlanes(kind) * groups;
 }
 
-// Where a stripe lies and how it is cut. `lines` is 1 or more; all have `lanes` elements but the
+// The place of a stripe and its lines. `lines` is 1 or more; all have `lanes` elements except the
 // last, which may have fewer.
 struct Stripe {
   size_t first_byte = 0;   // In the raw frame.
@@ -67,7 +67,7 @@ struct Stripe {
 
   uint32_t LanesOf(uint32_t line) const { return line + 1 == lines ? last_lanes : lanes; }
   bool Carried(uint32_t line) const { return carries && line + kSets >= lines; }
-  // Where the raw bits of a line begin; those of line `lines` would begin behind the last.
+  // Where the raw bits of a line begin; for line `lines`, the end of the last.
   size_t RawOffset(Kv64Kind kind, uint32_t line) const {
     const uint32_t stored = carries ? lines - std::min(lines, kSets) : lines - 1;
     size_t offset = std::min(line, stored) * RawLineBytes(kind, lanes, false);
@@ -75,7 +75,7 @@ struct Stripe {
     return offset;
   }
   size_t RawBytes(Kv64Kind kind) const { return RawOffset(kind, lines); }
-  // The first so many lines take all lanes and are not carried.
+  // The first this many lines take all lanes and are not carried.
   uint32_t PlainLines() const {
     if (lanes < kLanes) return 0;
     return carries ? lines - std::min(lines, kSets) : last_lanes < lanes ? lines - 1 : lines;
@@ -91,7 +91,7 @@ struct StripeModel {
   alignas(64) std::array<uint8_t, kMaxSymbols> frequency{};
 };
 
-// Lines that the model is made from: `count` of them, from `first` on, `step` apart.
+// Lines from which the model is made: `count` of them, from `first` on, `step` apart.
 struct Sampling {
   uint32_t first = 0, step = 1, count = 0;
 };
@@ -117,7 +117,7 @@ enum class DecodeFault { kNone, kStreamEnds, kEscapesEnd };
 
 // The loops, once for each kind of processor. `elements` is the first element of the stripe.
 struct Kv64Loops {
-  // Of at most 255 sampled lines: sums[lane], the sum of its exponents.
+  // For at most 255 sampled lines: sums[lane], the sum of its exponents.
   void (*sum_exponents)(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
                         const Sampling& sampling, uint16_t* sums);
   // Adds the symbols of at most 255 sampled lines to counts[], as if all had a frequency.
@@ -132,12 +132,12 @@ struct Kv64Loops {
 extern const Kv64Loops kScalarLoops;
 extern const Kv64Loops kAvx512Loops;  // Needs AVX-512 F, BW, VL, DQ, VBMI, VBMI2 and BMI2.
 
-// What two lines may add to stream and escapes; wider paths store whole registers.
+// Bytes that two lines may add to stream and escapes; wider paths store whole registers.
 inline constexpr ptrdiff_t kEncodeSlack = 4 * kLanes;
 
 // How frames are modelled (kv64_model.cc). Integers only: the same bytes on every machine.
 //
-// The flags that an estimate from a few lines finds cheapest.
+// Chooses the flags that an estimate from a few lines finds cheapest.
 uint8_t ChooseFlags(const FrameShape& shape, const uint8_t* raw, const Kv64Loops& loops);
 StripeModel MakeModel(const Stripe& stripe, Kv64Kind kind, bool channel_base, const uint8_t* raw,
                       const Kv64Loops& loops);

@@ -144,8 +144,8 @@ void CountLines(const uint8_t* elements, const Stripe& stripe, const Sampling& s
   }
 }
 
-// The bits that are stored as they are. `low` holds the byte-by-byte part; `high` the high bytes of
-// the elements, whose low two bits are fp16's mantissa bits.
+// The raw bits. `low` holds the byte-by-byte part; `high` the high bytes of the elements, whose low
+// two bits are fp16's mantissa bits.
 template <bool kFp16, bool kFolded, bool kFull>
 CAIRN_INLINE void StoreRaw(__m512i low, __m512i high, uint32_t lanes, bool carried, uint8_t* to) {
   const size_t groups = kFull ? 8 : (lanes + 7) / 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a frame is modelled by: reference exponents, frequencies, and which flags are worth it.
-// Integers only, so that a frame has the same bytes whoever writes it.
+// The model of a frame: reference exponents, frequencies, and which flags pay. Integers only, so
+// that a frame has the same bytes on every machine.
 #include <algorithm>
 
 #include "base/codec/kv64.h"
@@ -9,7 +9,8 @@
 namespace cairn::internal {
 namespace {
 
-// Sampling costs a fifth of coding so; 64 lines would make frames a thousandth smaller.
+// At this number sampling costs a fifth of coding; with 64 lines frames would be a thousandth
+// smaller.
 constexpr uint32_t kModelLines = 32;
 constexpr uint32_t kChoiceLines = 16;
 constexpr uint32_t kChoiceStripes = 2;
@@ -19,8 +20,8 @@ constexpr uint32_t kAboveMean = 5;
 // Folding has to save this much per element, in 1/65536 bits: frequencies in 256ths fit 32 symbols
 // worse than 16, and a small sample flatters the larger alphabet.
 constexpr uint64_t kFoldingCost = 65536 / 20;
-// A distance seen less often than once in so many takes the escape: an escape costs about 16 bits,
-// and the smallest frequency, a 256th of all slots, costs every other symbol its share.
+// A distance seen less often than once in this many takes the escape: an escape costs about 16
+// bits, and the smallest frequency, a 256th of all slots, costs every other symbol its share.
 constexpr uint64_t kRare = 2500;
 
 // log2 in 1/65536, by squaring: no floating point, hence the same anywhere.
@@ -186,7 +187,7 @@ uint8_t ChooseFlags(const FrameShape& shape, const uint8_t* raw, const Kv64Loops
   const bool fp16 = shape.dtype == Dtype::kF16;
   const uint32_t stripes = StripeCount(shape);
   const uint32_t probes = std::min(stripes, kChoiceStripes);
-  // What the flags cost, one by one, in 1/65536 bits of the sampled elements.
+  // The cost of the flags, one by one, in 1/65536 bits of the sampled elements.
   uint64_t plain = 0, folded = 0, channel_base = 0;
   for (uint32_t probe = 0; probe < probes; ++probe) {
     const Stripe stripe = StripeAt(shape, probe * stripes / probes);

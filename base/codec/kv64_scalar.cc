@@ -45,7 +45,7 @@ void CountSymbols(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe,
   }
 }
 
-// The parts of the elements of one line that are stored as they are.
+// The raw parts of the elements of one line.
 struct RawLine {
   std::array<uint8_t, kLanes> low{};  // bf16: sign and mantissa; fp16: the low byte.
   std::array<uint64_t, 3> planes{};   // fp16: mantissa bits 8 and 9, sign.
@@ -129,7 +129,7 @@ bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeMod
   const EncodeTable table(model);
   const uint32_t plain = stripe.PlainLines() & ~1u;
   for (uint32_t line = stripe.lines; line-- > 0;) {
-    // Where the wide path looks, which takes two plain lines at a time.
+    // The wide path checks here, as it takes two plain lines at a time.
     const bool look = line >= plain || line % 2 == 1;
     if (look && state->stream - state->escapes < kEncodeSlack) return false;
     const uint32_t lanes = stripe.LanesOf(line);
@@ -160,7 +160,8 @@ bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeMod
       const uint32_t symbol = symbols[lane];
       const uint32_t frequency = model.frequency[symbol];
       uint32_t x = set.low[lane] | uint32_t{set.high[lane]} << 8;
-      // Arithmetic, because a branch is a coin's toss. A byte not kept lies in free room.
+      // Arithmetic, because a branch would be unpredictable. A byte that is not kept lies in free
+      // room.
       const uint32_t emit = x >= frequency << 8;
       stream[-1] = static_cast<uint8_t>(x);
       stream -= emit;
@@ -175,7 +176,7 @@ bool EncodeStripe(const uint8_t* elements, const Stripe& stripe, const StripeMod
   return true;
 }
 
-// What a slot stands for, in one word: symbol, frequency, and the slot's place among the symbol's.
+// The meaning of a slot in one word: symbol, frequency, and the slot's place among the symbol's.
 constexpr uint32_t MakeSlot(uint32_t symbol, uint32_t frequency, uint32_t place) {
   return symbol | frequency << 8 | place << 16;
 }
@@ -210,7 +211,7 @@ DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeMo
       for (uint32_t lane = 0; lane < lanes; ++lane) {
         const uint32_t slot = slots[x_of[lane] & 0xff];
         const uint32_t x = (slot >> 8 & 0xff) * (x_of[lane] >> 8) + (slot >> 16);
-        // Arithmetic, because compilers make a branch of a choice, and it is a coin's toss.
+        // Arithmetic, because compilers turn a choice into a branch, which would be unpredictable.
         const uint32_t refill = x < kLowState;
         x_of[lane] = x << 8 * refill | (*stream & (0u - refill));
         stream += refill;

@@ -35,7 +35,7 @@ Status CheckShared(const GroupTensors& of, const LayerGroup& group) {
   return Status::Ok();
 }
 
-// What the sizes must be, before any is multiplied.
+// Limits of the sizes, before any is multiplied.
 Status CheckSizes(const GroupTensors& of) {
   if (of.layout > TensorLayout::kFlashInferHnd) return Bad(of, "there is no such layout");
   const bool paged = of.tokens_per_block != 0;
@@ -115,7 +115,7 @@ const char* TensorLayoutName(TensorLayout layout) {
 
 // ---------------------------------------------------------------- views
 
-// Arrays of arrays: what holds one is not moved once something points into it.
+// Arrays of arrays: a container is not moved once something points into it.
 struct OwnedKvView::Arrays {
   struct OfGroup {
     std::vector<std::vector<std::byte*>> bases;  // By plane.
@@ -223,7 +223,7 @@ Result<OwnedKvView> OwnedKvView::Make(const ModelSpec& model, std::span<const Gr
 
 namespace {
 
-// Rows of a group that a branch of so many tokens can have.
+// Rows of a group that a branch of this many tokens can have.
 std::pair<uint64_t, uint64_t> RowsOf(const LayerGroup& group, uint64_t tokens) {
   if (tokens == 0) return {0, 0};
   switch (group.retention.kind) {

@@ -53,7 +53,7 @@ void CopyRows(const Plane& plane, int64_t element_stride, std::byte* view, int64
   }
 }
 
-// One position after the other in a block, as far as they follow each other.
+// How many positions follow each other in a block.
 uint64_t RunLength(std::span<const PositionMap::Entry> entries, uint64_t first) {
   uint64_t length = 1;
   while (first + length < entries.size() && entries[first + length].block == entries[first].block &&

@@ -13,7 +13,7 @@
 
 namespace cairn {
 
-// Where each position of a stretch lies, by the block table; the same for all layers and planes.
+// The place of each position of a stretch, by the block table; the same for all layers and planes.
 class PositionMap {
  public:
   // Positions [begin, begin + count) must be within the (validated) view.

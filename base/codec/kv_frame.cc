@@ -103,7 +103,7 @@ bool Int8Pays(const FrameShape& shape, FrameScales scales) {
 bool CodecPathSupported(CodecPath path) {
   if (path == CodecPath::kScalar) return true;
 #if defined(__x86_64__)
-  // All the extensions that the compiler was allowed to use in that file.
+  // All extensions that the compiler may use in that file.
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&

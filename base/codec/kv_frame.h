@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV frames: one page slice [rows][channels] of KV elements. Packing loses nothing; what may be
-// lost is lost before, by QuantiseFrame alone. Rows are tokens, channels the elements of one
-// (layer, plane, head) or of several heads side by side. Rows by the hundred and channels by the 64
-// suit the coder best; any shape works.
+// KV frames: one page slice [rows][channels] of KV elements. Packing is lossless; only
+// QuantiseFrame, before it, loses anything. Rows are tokens, channels the elements of one (layer,
+// plane, head) or of several heads side by side. Hundreds of rows and multiples of 64 channels suit
+// the coder best; any shape works.
 //
 //   raw     the bytes as they are
 //   const   all elements, or all rows, are equal: one of them
@@ -12,10 +12,10 @@
 //           "differs from the row before". Both pay on K after rotary encoding, neither on V. A
 //           third pads what lies before the raw lines, so that those begin at a multiple of four
 //           bytes of the frame: a GPU loads them by the word. Frames without it are read as well.
-//   int8    16-bit floats that are 8-bit multiples of a scale: what QuantiseFrame made
+//   int8    16-bit floats that are 8-bit multiples of a scale, as QuantiseFrame makes them
 //
-// The encoder estimates what the flags are worth from a few rows, and falls back to raw, so that a
-// frame never exceeds kFrameHeaderBytes plus the raw bytes. Layout, proofs of size and sources:
+// The encoder estimates from a few rows whether the flags pay, and falls back to raw, so a frame
+// never exceeds kFrameHeaderBytes plus the raw bytes. Layout, proofs of size and sources:
 // base/codec/FORMAT.md.
 //
 // Pure functions, safe to call from any thread; nothing is allocated. Spans need no alignment and
@@ -58,32 +58,31 @@ struct FrameHeader {
   FrameCodec codec = FrameCodec::kRaw;
   uint8_t flags = 0;
   FrameShape shape{};
-  uint32_t payload_bytes = 0;  // Of what follows the header.
+  uint32_t payload_bytes = 0;  // Bytes after the header.
 };
 
-// Which code runs. Asking for one that the processor lacks is a programmer's error.
+// The code path. Asking for one that the processor lacks is a programmer's error.
 enum class CodecPath : uint8_t { kScalar, kAvx512 };
 bool CodecPathSupported(CodecPath path);
 CodecPath BestCodecPath();
 const char* CodecPathName(CodecPath path);  // "scalar" or "avx512".
 
 struct FrameOptions {
-  // What kv64 does; nothing: whatever the estimate says, and padded.
+  // Flags of kv64; nothing: those that the estimate chooses, and padded.
   std::optional<uint8_t> flags{};
-  // With scales int8 is tried first: for elements that were quantised with the same ones.
+  // With scales int8 is tried first: for elements that were quantised with the same scales.
   FrameScales scales = FrameScales::kNone;
   CodecPath path = BestCodecPath();
 };
 
-// The room that EncodeFrame needs and never exceeds. `shape` must have 1 to kMaxFrameRawBytes
-// bytes.
+// Bytes that EncodeFrame needs at most. `shape` must have 1 to kMaxFrameRawBytes bytes.
 size_t MaxFrameBytes(const FrameShape& shape);
 
 // LOSSY: rounds the elements of a frame, in place, to 8-bit multiples of scales that are powers of
-// two, as small as the largest magnitude allows. Every element moves by half its scale at most;
-// zeros lose their sign. A second call changes nothing, neither does one on some of the rows alone.
-// False, and nothing is changed: an element is infinite, a NaN or (fp16) above 65280, or int8 would
-// not be smaller than the bytes as they are. `shape` must be of bf16 or f16, scales not kNone.
+// two, as small as the largest magnitude allows. Every element moves by at most half its scale;
+// zeros lose their sign. Calling it again changes nothing, also for some of the rows alone. False,
+// and nothing is changed: an element is infinite, a NaN or (fp16) above 65280, or int8 would not be
+// smaller than the raw bytes. `shape` must be of bf16 or f16, scales not kNone.
 bool QuantiseFrame(const FrameShape& shape, FrameScales scales, std::span<std::byte> elements,
                    CodecPath path = BestCodecPath());
 
@@ -96,14 +95,14 @@ size_t EncodeFrame(const FrameShape& shape, std::span<const std::byte> raw,
 // version that this library does not know.
 Result<FrameHeader> ReadFrameHeader(std::span<const std::byte> frame);
 
-// The same of a frame of exactly this shape, and kCorruption when its payload has another length
+// The same for a frame of exactly this shape; also kCorruption when its payload has another length
 // than the header says.
 Result<FrameHeader> ReadFrameHeaderOf(const FrameShape& shape, std::span<const std::byte> frame);
 
 // Unpacks a frame of exactly this shape into out.size() == shape.raw_bytes() bytes. Safe on any
 // bytes: nothing outside the spans is touched, and a failure names what is wrong. After a failure
-// `out` holds anything. Damage to bytes that are stored as they are cannot be seen here; the
-// checksum of whoever keeps the frame tells.
+// `out` holds anything. Damage to raw bytes cannot be detected here; the frame's owner has a
+// checksum for that.
 Status DecodeFrame(const FrameShape& shape, std::span<const std::byte> frame,
                    std::span<std::byte> out, CodecPath path = BestCodecPath());
 

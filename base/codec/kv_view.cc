@@ -14,7 +14,7 @@ namespace cairn {
 
 namespace {
 
-// What a process can address on x86-64 with four levels of page tables.
+// The address space of a process on x86-64 with four levels of page tables.
 constexpr uint64_t kAddressSpaceBytes = uint64_t{1} << 47;
 
 class Checker {
@@ -247,7 +247,7 @@ class Checker {
     uint64_t count;
   };
 
-  // From the smallest stride to the largest, each must step over all that lies within. Layouts that
+  // From the smallest stride to the largest, each must step over everything within. Layouts that
   // interleave otherwise exist on paper; no engine has one, and a proof for them would be a search.
   Status CheckOverlap(std::array<Dimension, 4> dimensions, uint64_t element_bytes) const {
     std::sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {
@@ -272,7 +272,7 @@ class Checker {
     return Status::Ok();
   }
 
-  // Two positions in one place would take each other's KV.
+  // Two positions in one place would overwrite each other's KV.
   Status CheckDuplicates(const GroupView& view) const {
     const BlockTable& table = view.table;
     if (table.kind == TableKind::kNone || table.on_device || view.count <= 1) return Status::Ok();

@@ -157,7 +157,7 @@ Status ValidateGroup(const LayerGroup& group, const std::string& where) {
   return Status::Ok();
 }
 
-// This process has nothing of a logical group, or a group of its own with that name.
+// This process has no part of a logical group, or a group of its own with that name.
 Status ValidateLogical(const ModelSpec& spec, const LogicalGroup& logical,
                        const std::string& where) {
   if (logical.layer_begin > logical.layer_end || logical.layer_end > logical.layers ||
@@ -214,7 +214,7 @@ Status ValidateAllLogical(const ModelSpec& spec) {
   return Status::Ok();
 }
 
-// What a store may hold from before there was this limit, and does no harm there.
+// A store may hold models from before this limit, which do no harm there.
 Status CheckGroupLimits(const LayerGroup& group, const std::string& where) {
   Status status = CheckText(group.name, kMaxGroupNameBytes, where + ".name");
   for (size_t i = 0; status.ok() && i < group.planes.size(); ++i) {
@@ -345,7 +345,7 @@ uint64_t ModelSpec::token_bytes() const {
 }
 
 Status CheckGroupSize(const LayerGroup& group, const std::string& where) {
-  uint64_t heads = 0;  // No sum or product wraps, by the limits of what they are made of.
+  uint64_t heads = 0;  // No sum or product wraps, by the limits of its parts.
   for (const Plane& plane : group.planes) heads += plane.heads;
   if (heads * group.layers > kMaxGroupHeads) {
     return Bad(where + ".planes: " + std::to_string(heads) + " heads in each of " +

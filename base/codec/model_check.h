@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks of models beside ModelSpec::Validate, which is for what callers register.
+// Checks of models besides ModelSpec::Validate, which is for models that callers register.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace cairn {
 
-// What every part of the store relies on, and what every stored model was checked for. A model that
-// was registered before there was a limit may be beyond it, and is opened all the same.
+// Conditions that every part of the store relies on, and that every stored model was checked for. A
+// model that was registered before a limit existed may exceed it, and can be opened all the same.
 Status CheckStoredModel(const ModelSpec& spec);
 
-// Whether the heads and the bytes of one position of a group are within what tables are made for.
-// kInvalidArgument naming the field below `where`. No content was ever appended beyond.
+// Whether the heads and the bytes of one position of a group are within the limits of tables.
+// kInvalidArgument naming the field below `where`. No content was ever appended beyond them.
 Status CheckGroupSize(const LayerGroup& group, const std::string& where);
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where two descriptions of a model differ, and what one says that the other leaves unset.
+// Where two descriptions of a model differ, and the settings that only one of them has.
 #include "base/core/check.h"
 #include "base/core/text.h"
 #include "cairn/model.h"
@@ -17,7 +17,7 @@ std::string Versus(const std::string& field, const std::string& ours, const std:
   return field + ": " + Quoted(ours) + " against " + Quoted(theirs);
 }
 
-// Fields that can be unset; 0 says nothing.
+// Fields that can be unset; 0 means unset.
 template <typename T>
 bool BothSay(T a, T b) {
   return a != T{} && b != T{};
@@ -30,7 +30,7 @@ bool Take(T* ours, const T& theirs) {
   return true;
 }
 
-// kUnset says one thing: that it is not applied.
+// kUnset can mean one thing only: not applied.
 bool StatesAgree(RotaryState a, RotaryState b) {
   if (a == b) return true;
   if (BothSay(a, b)) return false;

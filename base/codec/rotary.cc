@@ -105,7 +105,7 @@ void Rotation::Between(std::span<const uint64_t> from, std::span<const uint64_t>
   CAIRN_CHECK(from.size() == positions_ && to.size() == positions_);
   CAIRN_CHECK(turns.size() >= inv_freq_.size());
   for (size_t i = 0; i < inv_freq_.size(); ++i) {
-    // What was stored has the scale already.
+    // Stored rows have the scale already.
     const double angle = static_cast<double>(Angle(i, to[section_[i]])) -
                          static_cast<double>(Angle(i, from[section_[i]]));
     turns[i] = {static_cast<float>(std::cos(angle)), static_cast<float>(std::sin(angle))};

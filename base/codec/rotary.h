@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rotates rows of keys (cairn/rotary.h), one after the other, without vector instructions: what any
-// faster way must equal bit for bit.
+// Rotates rows of keys (cairn/rotary.h), one after the other, without vector instructions: the
+// reference that any faster way must equal bit for bit.
 //
 //   angle of pair i at position p    a_i(p) = fl32(fl32(p) * inv_freq[i]), as engines compute it
 //   at a position                    turn = cosine and sine of a_i(p), each times mscale
@@ -12,17 +12,17 @@
 //                                    products and two sums, each rounded by itself
 //   stored                           rounded once to the element's type, to nearest even
 //
-// Cosines and sines are computed in double and rounded once to fp32. A pair whose turn is none
-// (cosine 1, sine 0) is copied bit for bit, whatever it holds; so is what lies outside the window.
+// Cosines and sines are computed in double and rounded once to fp32. A pair that is not turned
+// (cosine 1, sine 0) is copied bit for bit, whatever it holds; so are elements outside the window.
 //
 // The bound. Let r be the pair rotated by the same angle without any rounding. The stored pair
 // differs from r by at most
 //
 //   (u + 4 * 2^-24) * |r| + t      u = 2^-24 (f32), 2^-11 (f16), 2^-8 (bf16)
 //
-// in the Euclidean norm, mscale aside; t = 2 * 2^-25 for f16 and 2 * 2^-134 for bf16 and f32 is
-// what numbers below the normal ones lose. It does not grow with positions. It does with turns on
-// top of each other: always turn what was stored first.
+// in the Euclidean norm, mscale aside; t = 2 * 2^-25 for f16 and 2 * 2^-134 for bf16 and f32 is the
+// loss of subnormal numbers. It does not grow with positions. It does grow with repeated turns:
+// always turn the row that was stored first.
 #pragma once
 
 #include <cstddef>
@@ -35,11 +35,11 @@
 
 namespace cairn {
 
-// Which of the positions of a token a pair turns by; 0 without sections. May be beyond the sections
-// of a description that does not add up.
+// The index of the token's position by which a pair turns; 0 without sections. May be beyond the
+// sections of a description whose sections do not add up.
 uint32_t RotarySection(const RotarySpec& rotary, uint32_t pair);
 
-// What one pair of a row is turned by.
+// The turn of one pair of a row.
 struct RotaryTurn {
   float cos = 1.0F, sin = 0.0F;
 };

@@ -53,7 +53,7 @@ std::vector<float> Llama3Frequencies(std::vector<float> inv_freq, const Llama3Sc
   for (float& one : inv_freq) {
     const double wave = 2.0 * std::numbers::pi / double{one};
     if (wave < shortest) continue;
-    // How much of it stays.
+    // The share of it that stays.
     const double stays = wave > longest
                              ? 0.0
                              : (scaling.original_positions / wave - scaling.low_freq_factor) /
@@ -64,7 +64,7 @@ std::vector<float> Llama3Frequencies(std::vector<float> inv_freq, const Llama3Sc
 }
 
 std::vector<float> YarnFrequencies(uint32_t width, double theta, const YarnScaling& scaling) {
-  // The pair that turns so often in the original positions.
+  // The pair that turns this often in the original positions.
   const auto pair_of = [&](double turns) {
     return width * std::log(scaling.original_positions / (turns * 2.0 * std::numbers::pi)) /
            (2.0 * std::log(theta));

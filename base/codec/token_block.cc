@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "planes are written as
 
 constexpr uint8_t kStored = 0;
 constexpr uint8_t kZstd = 1;
-// The least that zstd makes of anything: magic, descriptor, size, and a block of one repeated byte.
+// The smallest output of zstd: magic, descriptor, size, and a block of one repeated byte.
 constexpr size_t kZstdBytesMin = 10;
 
 // On disk.
@@ -54,7 +54,7 @@ Result<std::vector<std::byte>> EncodeTokens(std::span<const uint32_t> tokens, in
   std::byte* payload = block.data() + kTokenBlockHeaderBytes;
   uint8_t codec = kZstd;
   size_t size = 0;
-  // A few tokens are not worth its set-up. It fails when the result would not be smaller.
+  // A few tokens are not worth its set-up. zstd fails when the result would not be smaller.
   const bool tried = plane_bytes > kZstdBytesMin;
   if (tried) size = ZSTD_compress(payload, plane_bytes - 1, planes.data(), plane_bytes, level);
   if (!tried || ZSTD_isError(size)) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Token blocks: token ids packed for sealed tables. Ids are split into a plane of low halves and,
-// when one needs it, a plane of high halves; both go through zstd together, or stay as they are
-// when that does not make them smaller. Text repeats, so a dictionary coder finds much here; it
-// finds less in 32-bit ids, and nothing in bit-packed ones, which lose their alignment.
-// Layout: base/codec/FORMAT.md.
+// if any id needs it, a plane of high halves. Both go through zstd together, or are stored raw if
+// that does not make them smaller. Text repeats, so a dictionary coder finds much here; it finds
+// less in 32-bit ids, and nothing in bit-packed ones, which lose their alignment. Layout:
+// base/codec/FORMAT.md.
 //
 // Pure functions, safe to call from any thread.
 #pragma once

@@ -16,8 +16,9 @@ namespace {
 constexpr size_t kBlockAlignment = 4096;
 constexpr size_t kDoublings = 32;  // From kArenaBlockMin on.
 
-// A block that is kept is linked by itself, so that keeping it needs no memory: into all of its
-// size, of which any will do, and into all that are kept, by when they came back.
+// Links a kept block through its own memory, so that keeping it allocates nothing: into the list of
+// its size, of which any will do, and into the list of all kept blocks, in the order of their
+// return.
 struct Kept {
   Kept* next = nullptr;
   Kept* before = nullptr;

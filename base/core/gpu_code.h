@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Marks for functions that kernels (gpu/lane.h) are made of. Such a function is compiled for the
-// host, and by nvcc for a card: then it calls others of its kind only.
+// Marks functions that kernels (gpu/lane.h) call. Such a function is compiled for the host, and by
+// nvcc for a card: it may call only other functions of its kind.
 #pragma once
 
 #if defined(__CUDACC__)

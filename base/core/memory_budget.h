@@ -22,20 +22,21 @@ namespace cairn {
 
 class MemoryBudget {
  public:
-  // What gives memory up. Called by any thread that takes some, without a lock of the budget.
+  // A cache that can give memory up. Called by any thread that takes some, without a lock of the
+  // budget.
   class Cache {
    public:
     virtual ~Cache() = default;
     virtual uint64_t bytes() const = 0;
     virtual uint64_t weight() const = 0;  // Never 0, and never changes.
-    virtual void Shrink() = 0;            // To what left(this) says, or its floor.
+    virtual void Shrink() = 0;            // To left(this), or its floor.
   };
   static constexpr size_t kCachesMax = 4;
 
   explicit MemoryBudget(uint64_t bytes) : bytes_(bytes) {}
   MemoryBudget(const MemoryBudget&) = delete;
   MemoryBudget& operator=(const MemoryBudget&) = delete;
-  // Before others use the cache, and before it goes.
+  // Call before other threads use the cache, and before it is destroyed.
   void AddCache(Cache* cache) { Replace(nullptr, cache); }
   void RemoveCache(Cache* cache) { Replace(cache, nullptr); }
 
@@ -47,15 +48,15 @@ class MemoryBudget {
     const uint64_t before = taken_.fetch_sub(bytes, std::memory_order_relaxed);
     CAIRN_CHECK(before >= bytes);
   }
-  // By a cache that has grown, without a lock of its own: what the others hold beyond their shares
-  // is given up when it is needed.
+  // Called by a cache that has grown, without a lock of its own: if necessary the others give up
+  // what they hold beyond their shares.
   void Grew(const Cache* cache) {
     const uint64_t others = BytesOfOthers(cache);
     if (others != 0 && others + cache->bytes() > left()) ShrinkOthers(cache);
   }
 
   uint64_t bytes() const { return bytes_; }
-  // The remainder: what nobody but caches has.
+  // The remainder: bytes that only caches may have.
   uint64_t left() const {
     const uint64_t taken = taken_.load(std::memory_order_relaxed);
     return taken < bytes_ ? bytes_ - taken : 0;

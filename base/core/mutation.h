@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps without which a promise breaks, by name, for testing the tests. A build with
-// CAIRN_MUTATIONS (cmake --preset mutations) leaves out the one that the environment variable
-// CAIRN_MUTATION names, wherever its code is reached, and tools/mutations sees which test notices.
-// Every other build has `true` in the place of CAIRN_KEPT.
+// Names steps without which a promise breaks, for testing the tests. A build with CAIRN_MUTATIONS
+// (cmake --preset mutations) leaves out the step that the environment variable CAIRN_MUTATION
+// names, wherever its code runs, and tools/mutations sees which test notices. In every other build
+// CAIRN_KEPT is `true`.
 //
 //   if (CAIRN_KEPT(kSyncSnapshot)) CAIRN_RETURN_IF_ERROR(file_->Sync());
 //   if (CAIRN_KEPT(kHashOfStrip) && hash != entry.hash) return Damaged(...);

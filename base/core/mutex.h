@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A mutex whose rules the compiler checks. A field says which mutex guards it, a function which one
-// it needs held or takes itself, and Clang refuses code that does otherwise (-Wthread-safety, which
-// the fuzz preset turns on for the library). GCC sees none of it.
+// A mutex whose rules the compiler checks. A field names the mutex that guards it, a function the
+// mutex that it needs held or takes itself, and Clang refuses code that breaks this
+// (-Wthread-safety, which the fuzz preset turns on for the library). GCC sees none of it.
 //
 //   Mutex mutex_;
 //   std::deque<Job> jobs_ CAIRN_GUARDED_BY(mutex_);
@@ -22,15 +22,15 @@
 #define CAIRN_THREAD_ANNOTATION(annotation)
 #endif
 
-// --- Of a field
+// --- For fields
 #define CAIRN_GUARDED_BY(mutex) CAIRN_THREAD_ANNOTATION(guarded_by(mutex))
-// --- Of a function. It is called with the mutex held, which it may give back meanwhile.
+// --- For functions. Called with the mutex held; the function may release it meanwhile.
 #define CAIRN_REQUIRES(...) CAIRN_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-// It is called without, since it takes it.
+// Called without the mutex, since the function takes it.
 #define CAIRN_EXCLUDES(...) CAIRN_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
-// What the analysis cannot know. Only with a comment that says why the code is right.
+// For code that the analysis cannot follow. Only with a comment that says why the code is right.
 #define CAIRN_NO_THREAD_SAFETY_ANALYSIS CAIRN_THREAD_ANNOTATION(no_thread_safety_analysis)
-// --- Of the types below
+// --- For the types below
 #define CAIRN_CAPABILITY(name) CAIRN_THREAD_ANNOTATION(capability(name))
 #define CAIRN_SCOPED_CAPABILITY CAIRN_THREAD_ANNOTATION(scoped_lockable)
 #define CAIRN_ACQUIRE(...) CAIRN_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
@@ -52,7 +52,7 @@ class CAIRN_CAPABILITY("mutex") Mutex {
 
   void Lock() CAIRN_ACQUIRE() { mutex_.lock(); }
   void Unlock() CAIRN_RELEASE() { mutex_.unlock(); }
-  // Tells the analysis what it cannot see; does nothing.
+  // Tells the analysis something that it cannot see; does nothing.
   void AssertHeld() const CAIRN_ASSERT_CAPABILITY(this) {}
 
  private:
@@ -60,7 +60,7 @@ class CAIRN_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-// Holds the mutex while it lives, but for the time between Unlock and Lock.
+// Holds the mutex while it lives, except between Unlock and Lock.
 class CAIRN_SCOPED_CAPABILITY MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) CAIRN_ACQUIRE(mutex) : mutex_(mutex) { mutex_->Lock(); }
@@ -84,11 +84,11 @@ class CAIRN_SCOPED_CAPABILITY MutexLock {
   bool held_ = true;
 };
 
-// Gives the mutex back while it lives, for I/O and waits of a function that REQUIRES it.
+// Releases the mutex while it lives, for I/O and waits of a function that REQUIRES it.
 class CAIRN_SCOPED_CAPABILITY MutexUnlock {
  public:
   explicit MutexUnlock(Mutex* mutex) CAIRN_RELEASE(mutex) : mutex_(mutex) { mutex_->Unlock(); }
-  // Of a scope, "release" undoes what its constructor did.
+  // In a scope, "release" undoes what its constructor did.
   ~MutexUnlock() CAIRN_RELEASE() { mutex_->Lock(); }
   MutexUnlock(const MutexUnlock&) = delete;
   MutexUnlock& operator=(const MutexUnlock&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is said when an allocation failed. Making a Status allocates, and where one allocation
-// failed the next may as well: this one was made when the program began.
+// The Status of a failed allocation. Making a Status allocates, and after one failed allocation the
+// next may fail as well: so this one is made when the program begins.
 #pragma once
 
 #include <new>
@@ -13,9 +13,9 @@ namespace cairn {
 
 Status OutOfMemory();  // kOutOfMemory. Allocates nothing.
 
-// What the call returns, Ok if that is nothing, or kOutOfMemory where it throws bad_alloc: the one
-// exception that can arise in the library. It crosses neither the API nor the end of a thread's
-// job.
+// The result of the call, Ok if it returns nothing, or kOutOfMemory if it throws bad_alloc: the
+// only exception that can arise in the library. It crosses neither the API nor the end of a
+// thread's job.
 template <typename Call>
 auto Guarded(Call&& call) {
   using Returned = std::conditional_t<std::is_void_v<decltype(call())>, Status, decltype(call())>;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The index and the policy of a cache, over any payload: a hash table from names to payloads, and
-// which of them stay (S3-FIFO, as in Yang and others, SOSP 2023). What comes for the first time
-// goes into a queue of an eighth of the capacity. What leaves that queue without having been asked
-// for again leaves its name behind; what comes back while the name is known goes to the rest of the
-// capacity, where one leaves that was not asked for since its last turn. So what is used once
-// passes through an eighth and the rest stays.
+// The index and the policy of a cache over any payload: a hash table from names to payloads, and
+// the choice of those that stay (S3-FIFO, as in Yang and others, SOSP 2023). A new payload enters a
+// queue of an eighth of the capacity. If it leaves that queue without having been used again, its
+// name stays. A payload that comes back while its name is known goes to the rest of the capacity,
+// from which one is evicted that was not used since its last turn. So payloads used once pass
+// through an eighth, and the rest stays.
 //
-// The owner of the payloads says what each costs and, with each call, how much all may cost: the
-// capacity may change at any time. Payloads that leave are destroyed by the calling thread, outside
-// of every lock.
+// The owner says what each payload costs and, with each call, how much all may cost: the capacity
+// may change at any time. Evicted payloads are destroyed by the calling thread, outside of every
+// lock.
 //
 // Thread-safe; a short lock for each of `kShards` parts. A part has its share of the capacity.
 #pragma once
@@ -38,7 +38,7 @@ struct S3FifoCosts {
 
 enum class CacheAdmission : uint8_t {
   kNo,
-  kNew,    // Not known: into the queue that passes.
+  kNew,    // Not known: into the passing queue.
   kAgain,  // Known by name: it stays.
 };
 
@@ -68,8 +68,8 @@ class S3Fifo {
     return found != shard.entries.end() && found->second->payload;
   }
 
-  // Whether a payload that is about to be made shall be kept, and where. `names_only`: an unknown
-  // one leaves its name alone, and is kept when it comes again.
+  // Whether a payload that is about to be made should be kept, and where. `names_only`: an unknown
+  // one leaves only its name, and is kept when it comes again.
   CacheAdmission Admit(const Name& name, uint64_t bytes, bool names_only, uint64_t capacity) {
     if (bytes + costs_.entry_bytes > capacity / kShards / 2) return CacheAdmission::kNo;
     Shard& shard = ShardOf(name);
@@ -78,7 +78,7 @@ class S3Fifo {
       shard.mutex.AssertHeld();
       const auto found = shard.entries.find(name);
       if (found != shard.entries.end()) {
-        // Another thread was faster, or it is known by name.
+        // Another thread was faster, or the name is known.
         admission = found->second->payload ? CacheAdmission::kNo : CacheAdmission::kAgain;
         return;
       }
@@ -93,7 +93,7 @@ class S3Fifo {
     return admission;
   }
 
-  // Nothing where the name has a payload already, or there is no room any more.
+  // Does nothing if the name has a payload already, or there is no room any more.
   void Insert(const Name& name, Payload payload, uint64_t bytes, CacheAdmission admission,
               uint64_t capacity) {
     CAIRN_CHECK(admission != CacheAdmission::kNo);
@@ -127,7 +127,7 @@ class S3Fifo {
       if (found != shard.entries.end()) Forget(shard, change, found->second);
     });
   }
-  // The same with all names of which `gone` says so; looks at each.
+  // The same for all names for which `gone` is true; examines each.
   template <typename Gone>
   void EraseIf(const Gone& gone) {
     for (Shard& shard : shards_) {
@@ -166,7 +166,7 @@ class S3Fifo {
   }
 
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  // What may come in at first sight without pushing out what stays.
+  // How much may come in at first sight without evicting payloads that stay.
   static uint64_t PassingBytes(uint64_t capacity) { return capacity / kPassingShare; }
 
  private:

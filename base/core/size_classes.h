@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes that memory is lent in: eight steps between one power of two and the next, so that rounding
-// up costs an eighth at most. What the arenas share. Pure; any thread.
+// Sizes of lent memory: eight steps between one power of two and the next, so that rounding up
+// costs an eighth at most. Shared by the arenas. Pure; any thread.
 #pragma once
 
 #include <algorithm>

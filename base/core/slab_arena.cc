@@ -128,7 +128,8 @@ class SlabArena::State {
     auto slab = std::unique_ptr<Slab>(new (std::nothrow) Slab);
     if (slab == nullptr) return nullptr;
     slab->frame_bytes = rounded;
-    // To the nearest, so that a slab of frames of a power of two is not short of one for its cells.
+    // Rounds to the nearest, so that a slab of frames of a power of two does not lose one for its
+    // cells.
     slab->places = static_cast<uint32_t>(
         std::max<size_t>(1, (slab_bytes_ + slab->stride() / 2) / slab->stride()));
     void* const memory = from_.allocate(from_.context, slab->bytes(), AlignmentOf(*slab));
@@ -204,7 +205,7 @@ class SlabArena::State {
   uint64_t unused_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t kept_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t turn_ CAIRN_GUARDED_BY(mutex_) = 1;  // Counts calls of Trim.
-  // By size class: slabs with a free place, the one that got it last first.
+  // By size class: slabs with a free place, the most recent first.
   std::array<Slab*, kDoublings * kSizeSteps> open_ CAIRN_GUARDED_BY(mutex_){};
 };
 

@@ -69,7 +69,7 @@ void DieBadResult(const char* why) {
   if (dladdr(reinterpret_cast<const void*>(caller), &object) == 0) object = {};
   const auto* const elf = static_cast<const ElfW(Ehdr)*>(object.dli_fbase);
   const bool moved = elf != nullptr && elf->e_type != ET_EXEC;
-  // One byte before what it returns to is the call.
+  // The call is one byte before its return address.
   const uintptr_t at = caller - 1 - (moved ? reinterpret_cast<uintptr_t>(elf) : 0);
   std::fprintf(stderr,
                "cairn: read the value of a failed Result: %s\n"

@@ -25,7 +25,7 @@ Character FirstOf(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return {};
     code = code << 6 | (byte(i) & 0x3f);
   }
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};  // Below it is too long a form.
+  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};  // Smaller codes are overlong.
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
   if (code < kSmallest[bytes] || code > 0x10ffff || surrogate) return {};
   return {code, bytes};
@@ -35,7 +35,7 @@ bool IsControl(uint32_t code) {
   return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029;
 }
 
-// Marks, embeddings, overrides and isolates: what follows is shown in another order.
+// Marks, embeddings, overrides and isolates: the text behind is shown in another order.
 bool TurnsDirection(uint32_t code) {
   return code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text that may hold anything, such as names that strangers chose, on a line for people: it can
-// neither begin a line of its own nor command a terminal.
+// Makes text that may hold anything, such as names that strangers chose, safe for a line of output:
+// it can neither begin a line of its own nor control a terminal.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace cairn {
 
-// As it is, but for control characters, what turns the direction of writing, and bytes that are no
-// UTF-8: these become \xNN, byte by byte.
+// Unchanged except control characters, characters that change the direction of writing, and bytes
+// that are no UTF-8: these become \xNN, byte by byte.
 std::string Printable(std::string_view text);
 
-// Also `"` and `\`, so that it ends where it seems to end between quotes, and means one text only.
+// Also escapes `"` and `\`, so that quoted text ends where it seems to end, and has one meaning
+// only.
 std::string Escaped(std::string_view text);
 
 // Escaped, between quotes: for messages.

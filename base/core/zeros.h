@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Zeros to write: one block of them for the whole process, aligned for direct I/O. Nothing ever
-// writes to it, so it has no memory of its own: every page of it is the kernel's page of zeros.
+// writes to it, so it takes no memory: every page of it is the kernel's page of zeros.
 #pragma once
 
 #include <cstddef>

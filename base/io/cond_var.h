@@ -8,11 +8,11 @@
 
 namespace cairn::io {
 
-// For threads of the operating system alone. What must run in simulation, too, waits on words
+// For threads of the operating system only. Code that must run in simulation, too, waits on words
 // (Scheduler).
 class CondVar {
  public:
-  // Gives the mutex back meanwhile. May return though nobody notified.
+  // Releases the mutex meanwhile. May return without a notification.
   void Wait(Mutex* mutex) CAIRN_REQUIRES(mutex) {
     std::unique_lock lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);

@@ -3,7 +3,7 @@
 // The content of a file in memory: 4 KiB pages that copies share until one of them writes. A copy
 // is one pointer. Pages never written take no memory and read as zeros.
 //
-// Not thread-safe, nor are a content and its copy used by two threads.
+// Not thread-safe; two threads must not use a content and its copy either.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ class CowBytes {
 
   uint64_t size() const { return size_; }
   uint64_t allocated_bytes() const { return pages_ ? pages_->held * kPageBytes : 0; }
-  // What a write to [offset, offset + length) would add to allocated_bytes().
+  // How much a write to [offset, offset + length) would add to allocated_bytes().
   uint64_t MissingBytes(uint64_t offset, uint64_t length) const;
 
-  // Copies what the file has of [offset, offset + into.size()); returns how much that was.
+  // Copies the existing part of [offset, offset + into.size()); returns its size.
   size_t Read(uint64_t offset, std::span<std::byte> into) const;
 
-  // All three are false when memory ran out; the content up to the old size is then as it was,
-  // save for what Write had already written.
+  // All three return false when memory ran out. The content up to the old size is then unchanged,
+  // except for what Write had already written.
   [[nodiscard]] bool Write(uint64_t offset, std::span<const std::byte> from);  // May grow.
   [[nodiscard]] bool Resize(uint64_t bytes);    // Shrinks, or grows with a hole.
   [[nodiscard]] bool Allocate(uint64_t bytes);  // Pages for [0, bytes); grows, never shrinks.

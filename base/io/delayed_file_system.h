@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A world whose syncs and durable writes take at least a given time, counted from their start: what
-// a slow device feels like, on a fast one. For benchmarks and for tests of what overlaps a sync.
+// A world whose syncs and durable writes take at least a given time, counted from their start: a
+// fast device that behaves like a slow one. For benchmarks and for tests of work that overlaps a
+// sync.
 #pragma once
 
 #include <cstdint>

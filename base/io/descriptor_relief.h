@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file system in front of another, for a store that keeps files open which it could do without:
-// where one is to be opened and the process has no descriptor left, it lets go of those first. Else
-// what the host has left would have to do for the log's next segment, beside dozens of files that
-// nobody reads.
+// A file system in front of another, for a store that keeps files open which
+// it could do without: if a file must be opened and the process has no
+// descriptor left, it closes those first. Otherwise the log's next segment
+// might get no descriptor while dozens of files are open that nobody reads.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 namespace cairn::io {
 
 class DescriptorRelief final : public ForwardingFileSystem {
-  // First, since its type is told by its body.
+  // First, since its type follows from its body.
   static const Status& StatusOf(const Status& status) { return status; }
   template <typename T>
   static Status StatusOf(const Result<T>& result) {
@@ -32,7 +32,7 @@ class DescriptorRelief final : public ForwardingFileSystem {
   }
 
  public:
-  // `let_go` closes what it can, and says whether that was anything. By any thread that opens.
+  // `let_go` closes what it can, and says whether it closed any. Called by any thread that opens.
   DescriptorRelief(std::shared_ptr<FileSystem> inner, std::function<bool()> let_go)
       : ForwardingFileSystem(std::move(inner)), let_go_(std::move(let_go)) {}
 

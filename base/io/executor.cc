@@ -9,7 +9,7 @@
 namespace cairn::io {
 
 void Event::Set() {
-  // After the store a waiter may destroy this; only the address of the word is used from there on.
+  // After the store a waiter may destroy this; only the address of the word is used from here on.
   Scheduler& scheduler = scheduler_;
   std::atomic<uint32_t>& word = word_;
   word.store(1, std::memory_order_release);
@@ -78,14 +78,14 @@ void Executor::Stop() {
   JoinWorkers();
 }
 
-// Without the lock: while stopping none is started, and with the last one nobody else is left.
+// Without the lock: while stopping none is started, and after the last one no other thread is left.
 void Executor::JoinWorkers() CAIRN_NO_THREAD_SAFETY_ANALYSIS {
   for (auto& worker : workers_) worker->thread.reset();
   CAIRN_CHECK(jobs_.empty());
-  workers_.clear();  // A job that is posted from here on runs in its call.
+  workers_.clear();  // Jobs posted from here on run in their call.
 }
 
-// Null when all are at work. The caller wakes the one that it gets.
+// Null when all are at work. The caller wakes the worker.
 Executor::Worker* Executor::TakeIdleLocked() {
   if (idle_.empty()) return nullptr;
   Worker* worker = idle_.back();
@@ -94,7 +94,7 @@ Executor::Worker* Executor::TakeIdleLocked() {
   return worker;
 }
 
-// Without memory there is one less.
+// If there is no memory there is one less.
 void Executor::StartWorkerLocked() {
   try {
     auto worker = std::make_unique<Worker>();
@@ -134,7 +134,7 @@ void Executor::Work(Worker* worker) {
       jobs_.pop_front();
       lock.Unlock();
       job();
-      job = nullptr;  // What it holds may be large, or take a lock when it goes.
+      job = nullptr;  // Its captures may be large, or take a lock when destroyed.
       lock.Lock();
       continue;
     }

@@ -45,11 +45,11 @@ class Latch {
   std::atomic<uint32_t> word_;
 };
 
-// One at a time, across I/O and waits, where a mutex must not be held.
+// Mutual exclusion across I/O and waits, where a mutex must not be held.
 class Turn {
  public:
   explicit Turn(Scheduler& scheduler) : scheduler_(scheduler) {}
-  // Has the turn while it lives. Who asks next is not decided by who asked first.
+  // Has the turn while it lives. Waiters are not served in the order in which they came.
   class Holder {
    public:
     explicit Holder(Turn* turn);
@@ -77,10 +77,10 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Runs the job in the call when not a single thread can be had.
+  // Runs the job inside the call if not a single thread can be had.
   void Post(std::function<void()> job);
-  // Runs all jobs that were posted, those that they post included, then ends the threads. By one
-  // thread at a time, which is none of its own.
+  // Runs all posted jobs, including those that they post, then ends the threads. By one thread at a
+  // time, which is none of its own.
   void Stop();
 
  private:

@@ -152,7 +152,7 @@ Fiber::Fiber(const FiberStack& stack, void (*entry)(void*), void* argument)
       argument_(argument),
       stack_bottom_(stack.bottom()),
       stack_bytes_(stack.bytes()) {
-  // What cairn_fiber_switch pops: see there. The stack is aligned to 16 where the first call is.
+  // The registers that cairn_fiber_switch pops. The stack is aligned to 16 where the first call is.
   const size_t colour = reinterpret_cast<uintptr_t>(stack.bottom()) / kGuardBytes % kColours;
   char* const end = static_cast<char*>(stack.bottom()) + stack.bytes();
   auto* top = reinterpret_cast<void**>(end - kColourBytes * colour);

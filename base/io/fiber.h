@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several stacks on one thread, and the switch between them: what the calling convention keeps is
-// pushed and popped, without a system call. The sanitizers are told.
+// Several stacks on one thread, and the switch between them: it pushes and pops the registers that
+// the calling convention preserves, without a system call. The sanitizers are told.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,10 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Called on this fiber; returns when somebody switches back to it.
+  // Called on this fiber; returns when another fiber switches back to it.
   void SwitchTo(Fiber& next) { Switch(next, false, true); }
-  // The same, but to ThreadSanitizer it orders nothing: what both fibers touch is a race unless
-  // something else orders it.
+  // The same, but for ThreadSanitizer it orders nothing: accesses of both fibers race unless
+  // something else orders them.
   void SwitchUnordered(Fiber& next) { Switch(next, false, false); }
   // Called on this fiber, which is never run again.
   [[noreturn]] void SwitchForEver(Fiber& next);

@@ -10,7 +10,7 @@ namespace cairn::io {
 
 namespace {
 
-// A read takes a millisecond where it takes long; a disk that opens nothing is told of soon.
+// A slow read takes a millisecond; a disk that opens nothing should be reported soon.
 constexpr int kOpenAgainMax = 100;
 constexpr uint64_t kOpenAgainNs = 1'000'000;
 
@@ -34,7 +34,7 @@ Result<std::shared_ptr<File>> FileCache::Open(FileSystem& files, uint64_t id,
     file = OpenNew(files, path);
   }
   if (!file.ok()) return file.status();
-  Entries closing;  // Without the lock.
+  Entries closing;  // Closed without the lock.
   MutexLock lock(&mutex_);
   if (const auto found = places_.find(id); found != places_.end()) {
     return found->second->file;  // Another thread was faster.
@@ -70,7 +70,7 @@ Result<std::shared_ptr<File>> FileCache::OpenNew(FileSystem& files, const std::s
   return std::shared_ptr<File>(std::move(file));
 }
 
-// Until so many are left.
+// Takes the oldest until this many are left.
 FileCache::Entries FileCache::TakeOldest(size_t left) {
   Entries taken;
   while (entries_.size() > left) {
@@ -80,7 +80,7 @@ FileCache::Entries FileCache::TakeOldest(size_t left) {
   return taken;
 }
 
-// What nobody holds.
+// Takes files that nobody holds.
 FileCache::Entries FileCache::TakeIdle(bool* others_hold) {
   Entries taken;
   MutexLock lock(&mutex_);

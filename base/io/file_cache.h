@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that stay open for reading, so that it is not done for every read, and are few however many
-// there are to be read: those not used for longest are closed. What somebody reads stays open as
-// long as he holds it, beyond the bound if it must; so he should hold few at once.
+// Files that stay open for reading, so that they are not opened for every read, and are few however
+// many are read: the least recently used are closed. A file in use stays open as long as its reader
+// holds it, beyond the bound if necessary; so a reader should hold few at once.
 //
 // Thread-safe; no lock is held while a file is opened or closed.
 #pragma once
@@ -24,13 +24,13 @@ class FileCache {
   FileCache(const FileCache&) = delete;
   FileCache& operator=(const FileCache&) = delete;
 
-  // The file, for direct reading. Where the system refuses it (it may have no descriptor left), all
-  // that nobody holds is closed first; with `waits` it then waits a little for what others hold.
-  // Without is for who holds files himself, and can let go of them. `id`: of this path, and of no
-  // other that this cache is asked for.
+  // The file, for direct reading. If the system refuses to open it (it may have no descriptor
+  // left), all files that nobody holds are closed first; with `waits` it then waits a little for
+  // files that others hold. Callers that hold files themselves, and can drop them, do not wait.
+  // `id`: of this path, and of no other path that this cache is asked for.
   Result<std::shared_ptr<File>> Open(FileSystem& files, uint64_t id, const std::string& path,
                                      bool waits = true);
-  // Closes what nobody holds; whether that was anything.
+  // Closes files that nobody holds; returns whether there were any.
   bool CloseIdle();
   // The file is to be deleted: nobody gets it from here any more. Needs no memory.
   void Forget(uint64_t id);
@@ -41,7 +41,7 @@ class FileCache {
     uint64_t id = 0;
     std::shared_ptr<File> file;
   };
-  using Entries = std::list<Entry>;  // Used last first.
+  using Entries = std::list<Entry>;  // Most recently used first.
 
   Result<std::shared_ptr<File>> OpenNew(FileSystem& files, const std::string& path);
   Entries TakeOldest(size_t left) CAIRN_REQUIRES(mutex_);

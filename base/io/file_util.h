@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole files at once, for small ones; and what else several have in common.
+// Reads and writes small files as a whole; and other helpers.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace cairn::io {
 
-// kCorruption when the file is larger than `max_bytes`: nobody wrote such a file.
+// kCorruption when the file is larger than `max_bytes`: no writer makes such a file.
 Result<std::vector<std::byte>> ReadWholeFile(FileSystem& files, const std::string& path,
                                              uint64_t max_bytes);
 
@@ -25,19 +25,19 @@ Result<std::vector<std::byte>> ReadWholeFile(FileSystem& files, const std::strin
 Status WriteFileDurably(FileSystem& files, const std::string& path,
                         std::span<const std::byte> bytes);
 
-// Has `world` hold the directory (FileSystem::Hold).
+// Makes `world` hold the directory (FileSystem::Hold).
 Status HoldDirectory(World* world, const std::string& path);
 
-// Copies [begin, end) to the same place of another file by way of `buffer`; all multiples of
-// kBlockBytes, as direct files want it. `copied` is told the bytes of each piece; not Ok ends it.
+// Copies [begin, end) to the same place of another file through `buffer`; all multiples of
+// kBlockBytes, as direct files need. `copied` is called with the bytes of each piece; an error ends
+// the copy.
 Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<std::byte> buffer,
                  const std::function<Status(uint64_t)>& copied);
 
 // Ok as well when there is no such file. Throws nothing: destructors use it.
 Status RemoveIfExists(FileSystem& files, const std::string& path);
 
-// Of a read of what must be there: that its file is gone (kNotFound), or ends before it, is damage,
-// kCorruption.
+// Maps kNotFound, and a read beyond the end, to kCorruption, for files that must exist.
 Status GoneIsDamage(const Status& status);
 
 // Ok as well when the directory is there. Not its parents; not durable by itself.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that children of fork() do not get: what a device reads and writes where it lies, by its
-// own mapping. Were it shared with a child, the next write of either process would move the page
+// Memory that children of fork() do not get: a device reads and writes it in place, through its own
+// mapping. If it were shared with a child, the next write of either process would move the page
 // away from under the device.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace cairn::io {
 
-// Of the whole pages of `memory`; a child that touches them ends. Where the system has no such
-// thing nothing happens.
+// For the whole pages of `memory`; a child that touches them is killed. Does nothing if the system
+// has no such feature.
 void KeepFromChildren(std::span<std::byte> memory);
-// Before the memory is given back: who gets it next may need it in children.
+// Call before the memory is freed: its next owner may need it in children.
 void GiveToChildren(std::span<std::byte> memory);
 
 }  // namespace cairn::io

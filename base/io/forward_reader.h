@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a file from front to back, for those who need most of its bytes about in their order: what
-// lies close together comes with one read.
+// Reads a file from front to back, for callers that need most of its bytes roughly in order:
+// neighbouring bytes come with one read.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace cairn::io {
 
-// A device is near its best rate with it, and a reader that has the memory of one is no burden.
+// A device is near its best rate with this size, and one such buffer for each reader is no burden.
 inline constexpr uint64_t kForwardReadBytes = 1u << 20;
 static_assert(kForwardReadBytes % kBlockBytes == 0);
 
@@ -20,14 +20,14 @@ class ForwardReader {
  public:
   explicit ForwardReader(const Allocator& allocator) : allocator_(allocator) {}
 
-  // What Read reads from now on; stays open as long. Nothing at or beyond `end`, or the block that
-  // it lies in, is asked for unless a caller wants it.
+  // Sets the file that Read reads; it must stay open as long. Nothing at or beyond `end`, or the
+  // block that it lies in, is read unless a caller asks for it.
   void Open(File* file, uint64_t end);
-  // `bytes` from `offset` on, valid until the next call: out of what was read before, or read with
-  // what follows them. Where that cannot be had they are read alone, so an error is about them.
+  // `bytes` from `offset` on, valid until the next call: from the buffer, or read together with
+  // what follows them. If that fails they are read alone, so an error is about them.
   Result<std::span<const std::byte>> Read(uint64_t offset, uint64_t bytes);
 
-  uint64_t reads() const { return reads_; }  // That went to the device, and their bytes.
+  uint64_t reads() const { return reads_; }  // Reads of the device, and their bytes.
   uint64_t read_bytes() const { return read_bytes_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file system in front of another: every call goes there, but for what a class that derives from
-// it does itself. Not Hold: what is returned there would have lost the one in front.
+// A file system in front of another: passes on every call that a derived class does not override.
+// Except Hold: its result would bypass the one in front.
 #pragma once
 
 #include <memory>

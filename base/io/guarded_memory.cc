@@ -32,8 +32,8 @@ GuardedMemory::~GuardedMemory() {
 }
 
 void GuardedMemory::Trap() {
-  // A mapping that was never written becomes one with its neighbours of the kind: a process may
-  // have no more than 65,530.
+  // A mapping that was never written merges with similar neighbours: a process may have no more
+  // than 65,530 mappings.
   CAIRN_CHECK(mmap(memory_, mapped_bytes_, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == memory_);
 }

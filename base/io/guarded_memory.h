@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that ends at a page that traps, and that can be made to trap as a whole, for ever. What
-// touches it then ends the process at once, in every build.
+// Memory that ends at a page that traps, and that can be made to trap as a whole, for ever. An
+// access then ends the process at once, in every build.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace cairn::io {
 
 class GuardedMemory {
  public:
-  // `bytes` is 1 or more; the end is aligned to 256. Null when there is none: see ok().
+  // `bytes` is 1 or more; the end is aligned to 256. If there is no memory, see ok().
   explicit GuardedMemory(size_t bytes);
   ~GuardedMemory();
   GuardedMemory(const GuardedMemory&) = delete;
@@ -18,7 +18,7 @@ class GuardedMemory {
 
   bool ok() const { return memory_ != nullptr; }
   std::byte* data() const { return data_; }
-  // From here on nobody may touch it. Its pages are given back, its addresses are not.
+  // From here on any access traps. The pages are freed, the addresses are not.
   void Trap();
 
  private:

@@ -275,7 +275,7 @@ Result<VolumeInfo> MemoryFileSystem::Volume(const std::string& path) {
   return VolumeInfo{.file_system = "memory", .durable = false, .direct_io = false};
 }
 
-// What is not free holds caches for the most part, and can be had.
+// Memory that is not free is mostly caches, and can be had.
 Result<DiskSpace> MemoryFileSystem::Space(const std::string& path) {
   CAIRN_RETURN_IF_ERROR(Info(path).status());
   struct sysinfo machine;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// pthread_cancel. A thread that ended within a call would leave what it holds to nobody: the lead
-// of a group of the log, a turn, a lock; and others would wait for it for ever. While a NoCancel
-// lives its thread is not cancelled; what was asked meanwhile happens at the next chance behind it.
+// pthread_cancel. If a thread were cancelled within a call, whatever it holds (the lead of a group
+// of the log, a turn, a lock) would never be released, and other threads would wait for ever. While
+// a NoCancel lives its thread is not cancelled; a request made meanwhile takes effect at the next
+// chance after it.
 #pragma once
 
 #include <pthread.h>

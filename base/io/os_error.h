@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the operating system refused, as a Status. Every backend words its errors here, the ones in
-// memory too, so that a caller meets the same code and the same text whatever lies below. Without
-// memory for the words it is kOutOfMemory: who reaps requests, and threads of a pool, must not
-// throw.
+// Errors of the operating system as a Status. Every backend, also in
+// memory, makes its errors here, so that a caller gets the same code and
+// the same text from all. If there is no memory for the text it is
+// kOutOfMemory: reaping requests, and threads of a pool, must not throw.
 #pragma once
 
 #include <cerrno>
@@ -18,12 +18,12 @@ namespace cairn::io {
 // EEXIST, kOutOfMemory for ENOMEM, kIoError for all others.
 StatusCode CodeOfErrno(int error);
 
-// Whether link(2) says by this errno that the names cannot share a file, though a copy can be made:
-// another volume (EXDEV), a file system without hard links or one that keeps them to the owner
-// (EPERM, EOPNOTSUPP), too many of them (EMLINK).
+// Whether link(2) fails by this errno although a copy can be made: another volume (EXDEV), a file
+// system without hard links or one that keeps them to the owner (EPERM, EOPNOTSUPP), too many of
+// them (EMLINK).
 bool LinkIsRefused(int error);
 
-// A system call that answers -1, again for as long as signals interrupt it.
+// Repeats a system call that returns -1 while signals interrupt it.
 template <typename Call>
 auto RetryInterrupted(Call call) {
   for (;;) {
@@ -43,10 +43,10 @@ Status OsError(int error, std::string_view call, std::string_view path, uint64_t
 // A read that met the end of the file after `transferred` bytes.
 Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64_t transferred);
 
-// Somebody holds the lock.
+// Another holder has the lock.
 Status LockedElsewhere(std::string_view path);
 
-// The file that we hold has its name no more.
+// The file that we hold has lost its name.
 Status LockIsLost(std::string_view path);
 
 }  // namespace cairn::io

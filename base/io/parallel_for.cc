@@ -11,7 +11,7 @@
 
 namespace cairn::io {
 
-// One Run. Shared with helpers, which may come late, when it is over.
+// One call of Run. Shared with helpers, which may come late, when it is over.
 class ParallelFor::Loop {
  public:
   Loop(Scheduler& scheduler, size_t count, const std::function<Status(size_t)>& job)
@@ -35,7 +35,7 @@ class ParallelFor::Loop {
     scheduler_.WakeAll(helping_);
   }
 
-  // Nobody touches what the jobs use once this returned.
+  // No thread touches the jobs' data after this returned.
   Status End() {
     {
       MutexLock lock(&mutex_);
@@ -78,7 +78,7 @@ Status ParallelFor::Run(const std::function<Status()>& foreground, size_t count,
         loop->Help();
       });
     } catch (const std::bad_alloc&) {
-      posted_->fetch_sub(1);  // Those that are there do it.
+      posted_->fetch_sub(1);  // The helpers that are there do it.
       break;
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A parallel for: the loop of one thread, shared with helpers from an executor, which work on some
-// bytes while that thread moves others.
+// A parallel for: one thread's loop, shared with helpers from an executor, which process some bytes
+// while that thread moves others.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ class ParallelFor {
       : scheduler_(scheduler), executor_(executor), helpers_(helpers) {}
 
   // Runs `foreground` on this thread, and job(0) to job(count - 1) in any order: on the helpers
-  // and, after `foreground`, on this thread. Returns when all has ended: the error of `foreground`,
-  // else that of a job. After an error the jobs that are left are skipped. Helpers that find no
-  // thread in time are not waited for. std::bad_alloc is kOutOfMemory.
+  // and, after `foreground`, on this thread. Returns when all have ended: the error of
+  // `foreground`, else that of a job. After an error the remaining jobs are skipped. Helpers that
+  // find no thread in time are not waited for. std::bad_alloc is kOutOfMemory.
   Status Run(const std::function<Status()>& foreground, size_t count,
              const std::function<Status(size_t)>& job);
 

@@ -10,7 +10,7 @@
 
 namespace cairn::io {
 
-// kInvalidArgument when it is empty, or has a zero byte, where the system would cut it.
+// kInvalidArgument when it is empty, or has a zero byte, at which the system would cut it.
 Status CheckPath(std::string_view path);
 
 // "a" and "b" give "a/b"; an empty directory gives "b".

@@ -45,8 +45,8 @@ bool TrySetDirect(int fd) {
   return flags != -1 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
 }
 
-// A pipe or a device may stand in the place of a file, and would be waited for. So all is opened
-// without blocking, and that ends here: files know nothing of it, but rings do.
+// A pipe or a device may be in the place of a file, and would block. So everything is opened
+// non-blocking, and that ends here: files ignore the flag, but rings do not.
 Status CheckIsFile(int fd, const std::string& path) {
   struct stat status;
   if (fstat(fd, &status) != 0) return OsError(errno, "fstat", path);
@@ -57,8 +57,8 @@ Status CheckIsFile(int fd, const std::string& path) {
   return Status::Ok();
 }
 
-// As OpenPosix, -1 with errno. Only a file that is new gets the mode; to know that it is, it
-// must be made by a call that makes it or fails.
+// As OpenPosix, -1 with errno. Only a new file gets the mode; to know that it is new, it must be
+// made by a call that makes it or fails.
 int OpenAt(const PosixPlace& place, const OpenOptions& options, uint32_t mode) {
   const int access = O_CLOEXEC | O_NONBLOCK | (options.write ? O_RDWR : O_RDONLY);
   const auto open_it = [&](int more) {
@@ -70,9 +70,9 @@ int OpenAt(const PosixPlace& place, const OpenOptions& options, uint32_t mode) {
     if (const int fd = open_it(0); fd >= 0 || errno != ENOENT) return fd;
   }
   const int made = open_it(O_CREAT | O_EXCL);
-  // A file system without modes refuses; then there is nothing to keep.
+  // A file system without modes refuses; then there is no mode to keep.
   if (made >= 0) static_cast<void>(fchmod(made, mode));
-  // Somebody was quicker, or it is a link that leads to nothing yet.
+  // Another process was quicker, or it is a link that leads to nothing yet.
   if (made < 0 && errno == EEXIST && !options.exclusive) return open_it(O_CREAT);
   return made;
 }
@@ -133,13 +133,13 @@ Status PosixFile::Allocate(uint64_t begin, uint64_t end) {
                  ? WriteZeros(begin, end)
                  : OsError(errno, "fallocate", path_, begin, end - begin);
   }
-  // A full disk must not stay full of the part that could be had.
+  // A full disk must not stay full because of a partial allocation.
   if (!status.ok()) (void)Truncate(old_bytes);
   return status;
 }
 
-// Where nothing else makes blocks the file's own: zeros, in the holes below its length and behind
-// it. Whole blocks, so that it works on direct files as well.
+// If nothing else can allocate blocks: writes zeros, into the holes below the file's length and
+// beyond it. Whole blocks, so that it works on direct files as well.
 Status PosixFile::WriteZeros(uint64_t begin, uint64_t end) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
   const auto fill = [this](uint64_t from, uint64_t to) -> Status {
@@ -152,7 +152,7 @@ Status PosixFile::WriteZeros(uint64_t begin, uint64_t end) {
   };
   const uint64_t within = std::min(end, old_bytes);
   for (uint64_t at = begin; at < within;) {
-    // A file system that cannot tell says that there are none.
+    // A file system that cannot tell reports no holes.
     const off_t hole = lseek(fd(), static_cast<off_t>(at), SEEK_HOLE);
     if (hole < 0 || static_cast<uint64_t>(hole) >= within) break;
     const off_t data = lseek(fd(), hole, SEEK_DATA);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file of the operating system. Both real backends use it: it knows how one request is issued as
-// a blocking call, and what the kernel's answer means for the rest of the request, whoever asked.
+// A file of the operating system. Both real backends use it: it issues one request as a blocking
+// call, and knows what the kernel's answer means for the rest of a request, whichever backend
+// issued it.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +20,7 @@ namespace cairn::io {
 // The largest transfer of one call. The kernel's own limit is 2 GiB less a page.
 inline constexpr size_t kMaxCallBytes = size_t{1} << 30;
 
-// Where a path leads: a name and the directory from which it is looked up.
+// A path as a name and the directory from which it is looked up.
 struct PosixPlace {
   int directory = AT_FDCWD;
   std::string name;

@@ -35,7 +35,7 @@ constexpr KnownFileSystem kKnownFileSystems[] = {
     {0x01021994, "tmpfs", false},    {0x858458f6, "ramfs", false},
 };
 
-// Asks with a file that never has a name, or with the file itself. No answer (a read-only volume):
+// Tests with a file that never has a name, or with the file itself. No answer (a read-only volume):
 // false.
 bool AcceptsDirectIo(const PosixPlace& place) {
   const auto open_it = [&](int flags) {
@@ -60,15 +60,15 @@ Result<UniqueFd> OpenDirectory(const std::string& path, const PosixPlace& place)
 }
 
 Status SyncNow(int fd, const std::string& path) {
-  // EINVAL: a file system (some on FUSE, CIFS) that has no such call; nothing more can be done.
+  // EINVAL: a file system (some on FUSE, CIFS) without such a call; nothing more can be done.
   if (RetryInterrupted([&] { return fsync(fd); }) == 0 || errno == EINVAL) return {};
-  // EBADF: what is held of a directory that may not be read.
+  // EBADF: the handle of a held directory that may not be read.
   return OsError(errno == EBADF ? EACCES : errno, "fsync", path);
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------- where a path leads
+// ---------------------------------------------------------------- looking up paths
 
 Result<std::shared_ptr<FileSystem>> PosixFileSystem::Hold(const std::string& path) {
   auto held = std::make_shared<HeldDirectory>();
@@ -83,7 +83,7 @@ Result<std::shared_ptr<FileSystem>> PosixFileSystem::Hold(const std::string& pat
   return std::shared_ptr<FileSystem>(std::move(files));
 }
 
-// The innermost of those that the path leads into.
+// The innermost held directory that the path leads into.
 const PosixFileSystem::HeldDirectory* PosixFileSystem::HolderOf(std::string_view path) const {
   const HeldDirectory* holder = nullptr;
   for (const auto& held : held_) {
@@ -158,7 +158,7 @@ Result<bool> PosixFileSystem::Link(const std::string& from, const std::string& t
       0) {
     return true;
   }
-  // What Link refuses is found before the file systems are asked, save that linking a directory is
+  // Errors of Link are found before the file systems are asked, except that linking a directory is
   // EPERM, as is a file system without hard links.
   struct stat status;
   const int error = errno;
@@ -178,16 +178,17 @@ Status PosixFileSystem::Remove(const std::string& path) {
 }
 
 Status PosixFileSystem::CreateDirectory(const std::string& path) {
-  const mode_t mode = file_mode_ | (file_mode_ & 0444) >> 2;  // Entered by who may read.
+  const mode_t mode = file_mode_ | (file_mode_ & 0444) >> 2;  // Readers may enter.
   const PosixPlace place = PlaceOf(path, Of::kName);
   if (mkdirat(place.directory, place.name.c_str(), mode) != 0) return OsError(errno, "mkdir", path);
-  // The umask took some; a file system without modes refuses, and then there is nothing to keep.
+  // The umask removed some bits; a file system without modes refuses, and then there are none to
+  // keep.
   static_cast<void>(fchmodat(place.directory, place.name.c_str(), mode, 0));
   return {};
 }
 
-// One that is held needs no further descriptor: names that were made must become durable also when
-// the process has none left.
+// A held directory needs no further descriptor: new names must become durable also when the process
+// has none left.
 Status PosixFileSystem::SyncDirectory(const std::string& path) {
   const PosixPlace place = PlaceOf(path);
   if (place.directory != AT_FDCWD && place.name == ".") return SyncNow(place.directory, path);
@@ -222,8 +223,8 @@ Result<bool> PosixFileSystem::IsLocked(const std::string& path) {
   return IsPosixLocked(path, PlaceOf(path));
 }
 
-// Of a directory that is held without a further descriptor: a store must know what is free when the
-// process has none left.
+// For a held directory without a further descriptor: a store must know the free space when the
+// process has no descriptor left.
 Result<struct statfs> PosixFileSystem::VolumeOf(const std::string& path) const {
   const PosixPlace place = PlaceOf(path);
   struct statfs status;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files and directories of the operating system. The way of queued requests is chosen by whoever
-// makes it (base/io/real_world.cc).
+// Files and directories of the operating system. base/io/real_world.cc chooses the backend of
+// queued requests.
 //
-// A directory that is held is a descriptor, and paths below it are names that are looked up from
-// there (openat and its like).
+// A held directory is a descriptor, and paths below it are names that are looked up from there
+// (openat and its like).
 #pragma once
 
 #include <sys/vfs.h>
@@ -53,7 +53,7 @@ class PosixFileSystem final : public FileSystem {
     std::string name;  // In the parent.
   };
 
-  // A path that is held may stand for the directory itself, or for its name.
+  // The path of a held directory may stand for the directory itself, or for its name.
   enum class Of : uint8_t { kContent, kName };
   PosixPlace PlaceOf(std::string_view path, Of of = Of::kContent) const;
   const HeldDirectory* HolderOf(std::string_view path) const;

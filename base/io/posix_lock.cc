@@ -23,7 +23,7 @@ struct flock WholeFile(short type) {
   return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 0, .l_pid = 0};
 }
 
-// 0, EWOULDBLOCK when somebody else has it, or what went wrong.
+// 0, EWOULDBLOCK when another holder has it, or the errno.
 int TryLock(int fd) {
   struct flock whole = WholeFile(F_WRLCK);
   if (RetryInterrupted([&] { return fcntl(fd, F_OFD_SETLK, &whole); }) == 0) return 0;
@@ -38,8 +38,8 @@ void Unlock(int fd) {
   if (fcntl(fd, F_OFD_SETLK, &whole) != 0) flock(fd, LOCK_UN);
 }
 
-// Whether the name leads to the open file. What says neither says that it does: a network that is
-// slow to answer has taken nothing away.
+// Whether the name leads to the open file. Also true if the lookup fails, unless the name is gone:
+// a network that is slow to answer has taken nothing away.
 bool Leads(const PosixPlace& place, int fd) {
   struct stat held, named;
   if (fstat(fd, &held) != 0) return true;
@@ -87,8 +87,8 @@ class PosixLock final : public FileLock {
     LockFiles::Get().Add(fd.get());
     fd_ = fd.Release();
   }
-  // Somewhere else, in a child that came of a bare system call, the open file may still be shared:
-  // so it is unlocked, not only closed.
+  // In a child made by a bare system call the open file may still be shared: so it is unlocked, not
+  // only closed.
   ~PosixLock() override {
     if (getpid() != owner_) return;
     LockFiles::Get().Remove(fd_);
@@ -114,7 +114,7 @@ Result<std::unique_ptr<FileLock>> TakePosixLock(const std::string& path, const P
     CAIRN_ASSIGN_OR_RETURN(UniqueFd fd,
                            OpenPosix(path, place, {.write = true, .create = true}, mode));
     const int error = TryLock(fd.get());
-    // Who removed or replaced the file meanwhile has another: begin again with that.
+    // If the file was removed or replaced meanwhile, begin again with the new one.
     if (error == 0 && Leads(place, fd.get())) {
       return std::unique_ptr<FileLock>(std::make_unique<PosixLock>(path, place, std::move(fd)));
     }
@@ -133,7 +133,7 @@ Result<bool> IsPosixLocked(const std::string& path, const PosixPlace& place) {
     return whole.l_type != F_UNLCK;
   }
   if (errno != EINVAL) return OsError(errno, "fcntl(F_OFD_GETLK)", path);
-  // A shared lock is had only while nobody has the lock; it goes with the descriptor.
+  // A shared lock succeeds only while nobody has the lock; it goes with the descriptor.
   if (RetryInterrupted([&] { return flock(fd->get(), LOCK_SH | LOCK_NB); }) == 0) return false;
   if (errno == EWOULDBLOCK) return true;
   return OsError(errno, "flock", path);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lock on a file of the operating system. It is one of the open file (F_OFD_SETLK): who only
-// asks for it takes nothing, and it holds between two openings in one process. Where the kernel
-// knows no such locks, flock() serves; asking then takes a shared lock for an instant.
+// The lock on a file of the operating system, a lock of the open file (F_OFD_SETLK): testing it
+// takes nothing, and it excludes two openings in one process. If the kernel has no such locks,
+// flock() serves; testing then takes a shared lock for an instant.
 //
 // A child of fork() shares the open file, and would keep the lock for as long as it lives, though
-// the process that took it is dead. So its copies are closed as soon as it is there.
+// the process that took it is dead. So the child's copies are closed as soon as it exists.
 #pragma once
 
 #include <memory>

@@ -30,10 +30,10 @@ void QueuePool::Return(std::unique_ptr<Queue> queue) {
   if (queues_.size() < kept_) queues_.push_back(std::move(queue));
 }
 
-// One after the other, since a store that is closed may have no memory for a second row.
+// One by one, since there may be no memory for a second list when a store is closed.
 void QueuePool::Clear() {
   while (true) {
-    std::unique_ptr<Queue> queue;  // Before the lock, so it ends when that is given back.
+    std::unique_ptr<Queue> queue;  // Declared before the lock: destroyed without it.
     const MutexLock lock(&mutex_);
     if (queues_.empty()) return;
     queue = std::move(queues_.back());

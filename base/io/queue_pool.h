@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Queues of one depth that are lent, and kept for who asks next: a ring costs some 50 us to make
-// and to give back.
+// Lends queues of one depth, and keeps returned ones for later: making and destroying a ring costs
+// some 50 us.
 //
 // Thread-safe; no lock is held while a queue is made or ended.
 #pragma once
@@ -17,8 +17,8 @@ namespace cairn::io {
 
 class QueuePool {
  public:
-  // At most `kept` that nobody has at the moment are kept, each a file handle. None is made before
-  // somebody asks. The files outlive the pool, which outlives what it lends.
+  // At most `kept` idle queues are kept, each a file handle. None is made before the first call.
+  // The files outlive the pool, which outlives the queues that it lends.
   QueuePool(FileSystem* files, size_t depth, size_t kept);
   QueuePool(const QueuePool&) = delete;
   QueuePool& operator=(const QueuePool&) = delete;
@@ -26,10 +26,10 @@ class QueuePool {
   std::unique_ptr<Queue> Take();
   // REQUIRES: nothing is in flight.
   void Return(std::unique_ptr<Queue> queue);
-  // Ends those that are not lent.
+  // Destroys the queues that are not lent.
   void Clear();
 
-  // A queue for as long as it lives. At its end it waits for what is in flight.
+  // Borrows a queue. Its destructor waits for requests in flight.
   class Lease {
    public:
     explicit Lease(QueuePool* pool) : pool_(pool), queue_(pool->Take()) {}

@@ -37,16 +37,16 @@ uint64_t Now(clockid_t clock) {
   return static_cast<uint64_t>(time.tv_sec) * kNsPerSecond + static_cast<uint64_t>(time.tv_nsec);
 }
 
-// Weighs a third of an ordinary thread where both want a core, so that work which has to keep up
-// still does; the kernel gives the requests of such a thread a lower priority, too, where its I/O
-// scheduler has any. Not SCHED_BATCH: a thread that waits for the device again and again then gets
-// back to a busy core late each time (a tenth of the throughput was seen). Neither call needs a
-// privilege; one that is refused changes nothing.
+// Weighs a third of an ordinary thread if both want a core, so that work which has to keep up still
+// does. The kernel also gives the thread's requests a lower priority if its I/O scheduler has any.
+// Not SCHED_BATCH: a thread that waits for the device again and again then gets back to a busy core
+// late each time (a tenth of the throughput was seen). Neither call needs a privilege; a refused
+// one changes nothing.
 void GoToBackground() {
   constexpr int kNicer = 5;
   const sched_param ordinary{};
   sched_setscheduler(0, SCHED_OTHER, &ordinary);
-  // On Linux these two mean the thread.
+  // On Linux these two apply to the thread.
   setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kNicer);
 }
 
@@ -144,7 +144,7 @@ uint64_t RealScheduler::Random64() {
 
 uint64_t RealScheduler::ProcessId() { return static_cast<uint64_t>(getpid()); }
 
-// What this process may use, which in a container is less than the machine has.
+// The cores that this process may use, in a container fewer than the machine has.
 uint32_t RealScheduler::Cores() {
   cpu_set_t set;
   CPU_ZERO(&set);

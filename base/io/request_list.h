@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests in a row, first in, first out, linked through Request::next. Not thread-safe.
+// A FIFO of requests, linked through Request::next. Not thread-safe.
 #pragma once
 
 #include "base/io/world.h"

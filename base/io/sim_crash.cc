@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a crash leaves of a simulated disk.
+// Builds the disk that a crash of a simulated disk leaves.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -69,7 +69,7 @@ class SimDisk::Crash {
   std::unordered_map<const SimInode*, std::shared_ptr<SimInode>> clones_;
 };
 
-// Reaches what has a name now or could have one after a crash.
+// Visits everything that has a name now or could have one after a crash.
 void SimDisk::Crash::Visit(const std::shared_ptr<SimInode>& inode) {
   if (!visited_.insert(inode.get()).second) return;
   for (const SimChange& change : inode->changes) {
@@ -110,8 +110,8 @@ void SimDisk::Crash::Decide(const CrashChoice& choice) {
   }
 }
 
-// What is left is every change up to the last that survives, without those that are lost: the
-// newest ones, if lost, might as well not have been made yet.
+// The result follows from every change up to the last surviving one, without the lost ones: the
+// newest changes, if lost, might as well not have been made yet.
 uint64_t SimDisk::Crash::Key() const {
   std::vector<uint64_t> lost;
   uint64_t last = disk_.next_change_;
@@ -188,7 +188,7 @@ void SimDisk::Crash::FillFile(const SimInode& inode, SimInode& copy) const {
   });
 }
 
-// Copies everything, what is not durable included.
+// Copies everything, including changes that are not durable.
 class SimDisk::Kill {
  public:
   explicit Kill(SimDisk& clone) : clone_(clone) {}
@@ -197,7 +197,7 @@ class SimDisk::Kill {
     auto& copy = copies_[&inode];
     if (copy != nullptr) return copy;
     copy = clone_.NewInode(inode.is_directory);
-    const std::shared_ptr<SimInode> made = copy;  // What follows moves the map.
+    const std::shared_ptr<SimInode> made = copy;  // Later steps move the map.
     if (!inode.is_directory) {
       CopyContent(inode, *made);
       return made;

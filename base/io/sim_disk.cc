@@ -117,7 +117,7 @@ int SimDisk::AnnounceWhole(SimOp op, const std::string& path, uint64_t length) {
   return error;
 }
 
-// What only looks takes no time of its own, but may be slow or stuck.
+// Queries take no time of their own, but may be slow or stuck.
 int SimDisk::AnnounceLook(SimOp op, const std::string& path) {
   const int error = AnnounceWhole(op, path);
   const uint64_t delay_ns = std::exchange(delay_ns_, 0);

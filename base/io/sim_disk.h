@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A file system in memory that behaves like a disk with a volatile cache, for tests that cut the
-// power. What survives a crash is what was made durable, and of the rest whatever the test chooses:
+// power. A crash keeps what was made durable, and of the rest whatever the test chooses:
 //
 //   writes          a kDurableWrite makes its own bytes durable; Sync all that completed before on
 //                   that file. Others are lost, kept, or torn at sectors of 512 bytes, each by
@@ -36,8 +36,8 @@
 namespace cairn::io {
 
 enum class SimOp : uint8_t {
-  kOpen,  // Of a file that is there; the making of one is kCreate.
-  kStat,  // Of a file, a directory, an open file or the volume; each has to be there.
+  kOpen,  // Of an existing file; making one is kCreate.
+  kStat,  // Of a file, a directory, an open file or the volume; each must exist.
   kList,
   kRead,  // The last that does not change the world.
   kWrite,
@@ -55,7 +55,7 @@ enum class SimOp : uint8_t {
 const char* SimOpName(SimOp op);
 
 struct SimOperation {
-  // Counts the operations that change the world; one that does not has the number of the next.
+  // Counts the operations that change the world; any other has the number of the next one.
   uint64_t index = 0;
   SimOp op = SimOp::kRead;
   std::string path;
@@ -66,7 +66,7 @@ struct SimOperation {
   std::string ToString() const;  // "write store/log/7 offset 4096 length 512"
 };
 
-// Where a write goes that loses its way.
+// The target of a misdirected write.
 struct SimPlace {
   std::string path;
   uint64_t offset = 0;
@@ -74,19 +74,20 @@ struct SimPlace {
 
 // Makes operations fail. A fault strikes once, or with `persistent` every time.
 struct SimFault {
-  // Which one. Where this is null: the world-changing operation `at_index` (persistent: and later).
+  // Selects the operation. Null: the world-changing operation `at_index` (persistent: and later
+  // ones).
   std::function<bool(const SimOperation&)> when;
   uint64_t at_index = 0;
-  // The errno, or 0 for a short transfer only. EINTR and EAGAIN are retried by the backend, and
-  // each attempt is an operation of its own, as is the rest of a short transfer.
+  // The errno, or 0 for a short transfer only. The backend retries EINTR and EAGAIN; each attempt
+  // is an operation of its own, as is the rest of a short transfer.
   int error = 0;
-  uint64_t transferred = 0;     // Transfers: bytes that get through before.
+  uint64_t transferred = 0;     // Transfers: bytes transferred before it.
   bool loses_unsynced = false;  // Syncs: what it should have made durable never will be, while it
                                 // can still be read. The next sync succeeds (as on Linux).
-  // With a scheduler: the operation does its work, and takes so much longer. Not with an error.
+  // With a scheduler: the operation succeeds, but takes this much longer. Not with an error.
   uint64_t delay_ns = 0;
-  // Writes: acknowledged, and not done. What was there stays; where the file grows there are zeros.
-  // The other fields, but for the first two and the last, are not looked at.
+  // Writes: acknowledged, and not done. The old content stays; where the file grows there are
+  // zeros. The other fields, except the first two and the last, are ignored.
   bool lost = false;
   std::optional<SimPlace> misdirected{};  // Done there instead, as far as that file reaches.
   bool persistent = false;
@@ -108,13 +109,13 @@ struct SimDiskOptions {
   SimLatency metadata{1'000, 10'000};
 };
 
-// What a crash does with each change that is not durable.
+// The fate of each change that is not durable in a crash.
 struct CrashChoice {
   // Drawn from the seed.
   uint64_t seed = 0;
-  double lost = 1.0 / 3;        // Probabilities; what remains is kept whole.
+  double lost = 1.0 / 3;        // Probabilities; the rest is kept whole.
   double torn = 1.0 / 3;        // A change of names is never torn; it is lost instead.
-  bool names_in_order = false;  // Of the changes of names an ordered prefix survives.
+  bool names_in_order = false;  // An ordered prefix of name changes survives.
   // Or bit i: the i-th of the unsynced writes, oldest first, is kept; the others are lost.
   std::optional<uint64_t> kept_mask;
 
@@ -147,29 +148,29 @@ class SimDisk final : public FileSystem {
   std::unique_ptr<Queue> NewQueue(size_t depth) override;
 
   // --- The crash ---
-  // Changes, of content and of names, that a crash now may take. A file or directory that nothing
+  // Changes, of content and of names, that a crash now may lose. A file or directory that nothing
   // reaches any more, nor could after a crash, does not count.
   size_t unsynced_writes() const;
   // The disk as it is found after a crash at this moment; it has no locks, faults or hooks. This
   // disk goes on undisturbed. Cheap: pages are shared.
   std::unique_ptr<SimDisk> CrashClone(const CrashChoice& choice,
                                       SimScheduler* scheduler = nullptr) const;
-  // The disk as the next process finds it when this one is killed at this moment: all that was
-  // given to the system is there, also what was in flight, and what was not synced can still be
-  // lost.
+  // The disk as the next process finds it when this one is killed
+  // now: everything that was given to the system is there, also
+  // requests in flight, and unsynced changes can still be lost.
   std::unique_ptr<SimDisk> KillClone(SimScheduler* scheduler = nullptr) const;
-  // Tells the disks apart that crashes of this disk may leave, at whatever moment: where it is
-  // equal they are equal. Makes none of them.
+  // A key of the disk that a crash now would leave, comparable between moments: equal keys mean
+  // equal disks. Makes no disk.
   uint64_t CrashKey(const CrashChoice& choice) const;
 
   // --- Watching ---
-  // Called before each operation that changes the world, and before anything of it happened. The
-  // hook may call CrashClone and AddFault.
+  // Called before each operation that changes the world, before any of its effects. The hook may
+  // call CrashClone and AddFault.
   using Hook = std::function<void(const SimOperation&)>;
   void set_on_operation(Hook hook) { hook_ = std::move(hook); }
   uint64_t operations() const { return next_index_; }  // World-changing ones so far.
-  // One line for each operation, with a hash of the bytes written or read, when it began and how it
-  // went.
+  // One line for each operation, with a hash of the bytes written or read, its start and its
+  // outcome.
   void set_trace(bool on) { tracing_ = on; }
   const std::vector<std::string>& trace() const { return trace_; }
 
@@ -177,16 +178,16 @@ class SimDisk final : public FileSystem {
   void AddFault(SimFault fault) { faults_.push_back(std::move(fault)); }
   void ClearFaults() { faults_.clear(); }
   uint64_t faults_struck() const { return faults_struck_; }
-  // Syncs and durable writes are acknowledged and do nothing: a disk that lies. For proving that a
+  // Syncs and durable writes are acknowledged and do nothing: a disk that lies. To prove that a
   // test notices.
   void set_drop_syncs(bool on) { drop_syncs_ = on; }
 
-  // --- The medium itself: no operation, no hook, seen by users and durable at once. Where unsynced
-  // changes cover the same bytes, a crash may bring those instead. ---
+  // --- The medium itself: no operation, no hook, visible to users and durable at once. Where
+  // unsynced changes cover the same bytes, a crash may restore those instead. ---
   Status FlipBit(const std::string& path, uint64_t offset, unsigned bit);
   Status TruncateRaw(const std::string& path, uint64_t bytes);
   Status WriteRaw(const std::string& path, uint64_t offset, std::span<const std::byte> bytes);
-  // What the file has of [offset, offset + bytes).
+  // The existing part of [offset, offset + bytes).
   Result<std::vector<std::byte>> ReadRaw(const std::string& path, uint64_t offset = 0,
                                          uint64_t bytes = UINT64_MAX) const;
   std::vector<std::string> Files() const;  // Paths of all files, sorted, without a leading "/".
@@ -221,10 +222,11 @@ class SimDisk final : public FileSystem {
   // The same for operations that succeed or fail as a whole; retries EINTR and EAGAIN.
   int AnnounceWhole(SimOp op, const std::string& path, uint64_t length = 0);
   int AnnounceLook(SimOp op, const std::string& path);
-  // How the operation that was announced last went.
+  // Traces the outcome of the operation announced last.
   void TraceOutcome(int error, uint64_t transferred = 0);
   void ApplyAndRecord(SimInode& inode, SimChange change, Pending* pending);
-  // Commits names first if need be, as file systems do: what was removed may come back until then.
+  // Commits name changes first if necessary, as file systems do: removed files may come back until
+  // then.
   bool HasRoom(const SimInode& inode, uint64_t offset, uint64_t length);
   void CommitNames(SimInode& directory);
   uint64_t Draw(const SimLatency& latency);
@@ -251,7 +253,7 @@ class SimDisk final : public FileSystem {
   std::vector<std::string> trace_;
   std::vector<SimFault> faults_;
   uint64_t faults_struck_ = 0;
-  uint64_t delay_ns_ = 0;  // Of the operation that was announced last.
+  uint64_t delay_ns_ = 0;  // Of the operation announced last.
 };
 
 }  // namespace cairn::io

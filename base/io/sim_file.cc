@@ -91,7 +91,7 @@ Status SimFile::Truncate(uint64_t bytes) {
   return disk_->Resize(path_, *inode_, SimOp::kTruncate, bytes);
 }
 
-// What lies before is allocated, too: no test cares for less.
+// The part before is allocated, too: no test needs the difference.
 Status SimFile::Allocate(uint64_t, uint64_t end) {
   if (!writable_) return OsError(EBADF, SimOpName(SimOp::kAllocate), path_, 0, end);
   return disk_->Resize(path_, *inode_, SimOp::kAllocate, end);

@@ -33,7 +33,7 @@ void SimInode::SettleEntryChanges(uint64_t before) {
   while (!entry_changes.empty() && entry_changes.front().durable &&
          entry_changes.front().id < before) {
     const SimEntryChange& change = entry_changes.front();
-    // The medium's journal has one order: what the source directory did before comes along.
+    // The medium's journal has one order: earlier changes of the source directory come along.
     const auto source = change.removed_from.lock();
     const bool elsewhere = source != nullptr && source.get() != this;
     if (elsewhere) {
@@ -45,7 +45,7 @@ void SimInode::SettleEntryChanges(uint64_t before) {
     ApplyEntryChange(change, *this,
                      [](SimInode& directory) -> SimEntries& { return directory.durable_entries; });
     entry_changes.pop_front();
-    if (elsewhere) source->SettleEntryChanges(before);  // What was waiting behind those.
+    if (elsewhere) source->SettleEntryChanges(before);  // Those that waited for these.
   }
 }
 

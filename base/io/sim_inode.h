@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulated disk keeps of one file or directory: what its users see, what is on the
-// medium, and between the two the changes that a crash may take, in their order.
+// The simulated disk's state of one file or directory: the view of its users, the content of the
+// medium, and between the two the changes that a crash may lose, in their order.
 //
-// A change that became durable stays in that order as long as an older one is not: if the older
-// one survives a crash it must not come out on top.
+// A change that became durable stays in that order until all older ones are durable: if an older
+// one survives a crash it must not override it.
 #pragma once
 
 #include <cstddef>
@@ -89,14 +89,14 @@ struct SimInode {
   void SettleEntryChanges(uint64_t before = UINT64_MAX);  // Those with a lower id.
 };
 
-// Applies the change to the names of `directory` and of the one it removes from, as `names` gives
-// them: the current names, the durable ones, or those of a clone.
+// Applies the change to the names of `directory` and of the directory that it removes from; `names`
+// returns them: the current names, the durable ones, or those of a clone.
 template <typename NamesOf>
 void ApplyEntryChange(const SimEntryChange& change, SimInode& directory, NamesOf names) {
   if (const auto source = change.removed_from.lock(); source != nullptr) {
     SimEntries& from = names(*source);
     const auto found = from.find(change.removed_name);
-    // Another one may have the name by now, or the creation may have been lost.
+    // Another file may have the name by now, or the creation may have been lost.
     if (found != from.end() && found->second == change.removed) from.erase(found);
   }
   if (change.added != nullptr) names(directory)[change.added_name] = change.added;

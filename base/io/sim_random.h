@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chance from a seed, the same on every machine and with every standard library: SplitMix64
+// Random numbers from a seed, the same on every machine and with every standard library: SplitMix64
 // (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #pragma once
 

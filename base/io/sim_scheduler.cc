@@ -91,7 +91,7 @@ void SimScheduler::TaskEntry(void* argument) {
 }
 
 bool SimScheduler::Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) {
-  Yield();  // A real thread may be interrupted between its own look at the word and this one.
+  Yield();  // A real thread may be interrupted between checking the word and this.
   if (word.load() != expected) return true;
   if (deadline_ns <= now_ns_) return false;
   current_->word = &word;

@@ -4,9 +4,9 @@
 //
 // Threads are fibers on the one real thread that made the scheduler, which is itself the fiber
 // "root". A switch happens in Wait, Sleep, Yield, the join of a Thread and simulated I/O, nowhere
-// else; who goes on is drawn. Time is virtual: each switch takes kSwitchNs, and when everybody
-// waits the clock jumps to the next deadline. When nobody has one either, that is a deadlock: the
-// process ends with a list of who waits where.
+// else; the next fiber is drawn. Time is virtual: each switch takes kSwitchNs, and when all fibers
+// wait the clock jumps to the next deadline. If there is none, that is a deadlock: the process ends
+// with a list of where each fiber waits.
 //
 // Wait sometimes returns early (about one switch in 64 wakes a waiter for no reason), so that
 // callers that forget to look again are found.
@@ -32,7 +32,7 @@ class SimScheduler final : public Scheduler {
   explicit SimScheduler(uint64_t seed);
   ~SimScheduler() override;  // Every Thread is gone before.
 
-  // Priorities mean nothing here: who goes on is drawn.
+  // Priorities mean nothing here: the next fiber is drawn.
   std::unique_ptr<Thread> StartThread(
       std::string name, std::function<void()> body,
       ThreadPriority priority = ThreadPriority::kInherited) override;

@@ -28,7 +28,7 @@ ThreadPool::~ThreadPool() {
   threads_.clear();
 }
 
-// Makes a queue with waiting requests known, once, and sees to it that a thread will come.
+// Offers a queue with waiting requests, once, and makes sure that a thread will come.
 void ThreadPool::OfferLocked(ThreadQueue* queue) {
   queue->pool_->mutex_.AssertHeld();  // This is its pool.
   if (!queue->offered_) {
@@ -39,7 +39,7 @@ void ThreadPool::OfferLocked(ThreadQueue* queue) {
   if (idle_ > 0) {
     work_.NotifyOne();
   } else if (threads_.size() < kMaxThreads) {
-    // When no thread can be had the reaping thread does the work.
+    // If no thread can be had the reaping thread does the work.
     auto thread = scheduler_.StartThread("cairn-io", [this] { Work(); });
     if (thread != nullptr) threads_.push_back(std::move(thread));
   }

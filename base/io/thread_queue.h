@@ -2,9 +2,9 @@
 //
 // Queues without io_uring: blocking calls on a small pool of threads.
 //
-// The thread that reaps helps: it takes the oldest request that nobody has begun. With one request
-// in flight no other thread is needed and none is started; with more, the pool joins in. Pool
-// threads are started on first need, and live as long as the pool.
+// The reaping thread helps: it takes the oldest request that is not begun. With one request in
+// flight no other thread is needed and none is started; with more, the pool joins in. Pool threads
+// are started on first need, and live as long as the pool.
 #pragma once
 
 #include <sys/types.h>
@@ -28,7 +28,7 @@ class ThreadPool {
   static constexpr size_t kMaxThreads = 8;
 
   ThreadPool();
-  ~ThreadPool();  // All queues are gone before.
+  ~ThreadPool();  // All queues are destroyed before.
 
  private:
   friend class ThreadQueue;

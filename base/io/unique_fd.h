@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owns a file descriptor, which is none of 0 to 2: a process that closed those goes on writing
-// "standard output" and "standard error" to whatever has their numbers.
+// Owns a file descriptor, never one of 0 to 2: a process that closed those still writes "standard
+// output" and "standard error" to any file that has their numbers.
 #pragma once
 
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 
 namespace cairn::io {
 
-// `fd`, moved above the standard ones if it is one of them and closed there; close-on-exec. -1 with
-// errno where no other can be had.
+// `fd`; if it is one of the standard three it is moved above them and closed there; close-on-exec.
+// -1 with errno if no other can be had.
 inline int AboveStandard(int fd) {
   if (fd < 0 || fd > STDERR_FILENO || !CAIRN_KEPT(kAboveStandard)) return fd;
   const int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -34,7 +34,7 @@ class UniqueFd {
     std::swap(fd_, other.fd_);
     return *this;
   }
-  // An error of close() says nothing that a sync before it would not have said.
+  // An error of close() says nothing that an earlier sync would not have said.
   ~UniqueFd() {
     if (fd_ >= 0) close(fd_);
   }

@@ -67,7 +67,7 @@ void UringQueue::Submit(Request* request) {
   Issue(request);
 }
 
-// Hands what is left of the request to the kernel.
+// Submits the rest of the request to the kernel.
 void UringQueue::Issue(Request* request) {
   const PosixFile* file = FileOf(request);
   const bool alone = alone_ > 0;
@@ -96,8 +96,8 @@ void UringQueue::Issue(Request* request) {
   Enter();
 }
 
-// Submits what is prepared. False when the kernel is short of memory or wants completions to be
-// taken first: what is prepared then goes with the next call.
+// Submits prepared entries. False when the kernel is short of memory or wants completions to be
+// taken first: then they go with the next call.
 bool UringQueue::Enter() {
   for (;;) {
     const int result = io_uring_submit(&ring_);
@@ -125,7 +125,7 @@ bool UringQueue::Await() {
   }
 }
 
-// What runs already ends as it would; what waits for a thread ends with -ECANCELED.
+// Running requests end normally; those that wait for a thread end with -ECANCELED.
 void UringQueue::TakeBack() {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   if (sqe == nullptr) return;
@@ -162,7 +162,7 @@ Request* UringQueue::Reap() {
     auto* request = static_cast<Request*>(io_uring_cqe_get_data(cqe));
     const int answer = cqe->res;
     io_uring_cqe_seen(&ring_, cqe);
-    if (request == nullptr) continue;  // Of TakeBack.
+    if (request == nullptr) continue;  // From TakeBack.
     if (Complete(request, answer)) {
       --in_flight_;
       return request;

@@ -3,13 +3,13 @@
 // Queues on io_uring: one ring a queue.
 //
 // The rings are plain, because a queue may be handed from thread to thread: SINGLE_ISSUER forbids
-// that, and with COOP_TASKRUN a completion could wait for the next system call of the thread that
-// submitted, while another one reaps. (COOP_TASKRUN gained nothing measurable on durable 4 KiB
-// writes, one at a time.)
+// that, and with COOP_TASKRUN a completion could wait for the next system call of the submitting
+// thread while another one reaps. (COOP_TASKRUN gained nothing measurable on durable 4 KiB writes,
+// one at a time.)
 //
-// What the kernel cannot do at once it gives to a thread of its own, and where it may make none
-// (the process has as many as it may) nobody ever does it. So what is not over after a second is
-// asked back, and done by the thread that reaps.
+// The kernel gives requests that would block to a thread of its own; if it may make none (the
+// process has as many as it may), they are never done. So a request that is not over after a second
+// is cancelled, and the reaping thread does it.
 #pragma once
 
 #include <liburing.h>
@@ -52,7 +52,7 @@ class UringQueue final : public Queue {
   const pid_t owner_;
   io_uring ring_ = {};
   size_t in_flight_ = 0;
-  uint32_t alone_ = 0;  // So many requests are still done without the kernel's threads.
+  uint32_t alone_ = 0;  // Requests still to be done without the kernel's threads.
   RequestList done_;    // Finished without the ring, waiting to be reaped.
 };
 

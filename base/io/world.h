@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The world, seen through one narrow seam: files, directories, asynchronous I/O, threads, waiting,
-// clocks and chance. Nothing above base/io touches any of these in another way, which is what lets
-// a test run the whole engine on a simulated machine from one seed.
+// The world, seen through one narrow interface: files, directories, asynchronous I/O, threads,
+// waiting, clocks and random numbers. Code above base/io uses these in no other way, so a test can
+// run the whole engine on a simulated machine from one seed.
 //
 // A World is made of two halves that can be combined:
 //   FileSystem  io_uring, blocking threads, memory, or the simulated disk (sim_disk.h)
@@ -11,7 +11,7 @@
 // Rules for all code above:
 //   - No lock is held across an I/O call, Wait, Sleep or Join. (In simulation a switch to another
 //     fiber happens exactly there, and the one thread would deadlock on its own mutex.)
-//   - No threads before somebody asks: making a World starts none.
+//   - No threads before they are needed: making a World starts none.
 //   - Every call is safe from any thread unless its comment says otherwise.
 #pragma once
 
@@ -35,7 +35,7 @@ inline constexpr size_t kBlockBytes = 4096;
 
 inline constexpr uint64_t kNoDeadline = UINT64_MAX;
 
-// Of new files, when nothing else is said. Directories can be entered by who can read files.
+// For new files, by default. Users that can read the files can enter the directories.
 inline constexpr uint32_t kPrivateFileMode = 0600;
 
 class File;
@@ -64,8 +64,8 @@ struct Request {
 };
 
 // Submits requests and collects them. One thread at a time uses a queue (it may be handed on under
-// a lock of the owner). Requests run concurrently and complete in any order.
-// Destroying a queue with requests in flight waits for them.
+// a lock of the owner). Requests run concurrently and complete in any order. Destroying a queue
+// with requests in flight waits for them.
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -92,9 +92,9 @@ class File {
   virtual bool direct() const = 0;
   virtual Result<uint64_t> Size() = 0;
   virtual Status Truncate(uint64_t bytes) = 0;
-  // Makes blocks for [begin, end) the file's own and grows it to `end`; a longer file keeps its
-  // length, and bytes keep their values. kNoSpace when they cannot be had; the length is then as
-  // before. Durable with the next sync. Nobody writes to that part meanwhile.
+  // Allocates blocks for [begin, end) to the file and grows it to `end`; a longer file keeps its
+  // length, and bytes keep their values. kNoSpace when there are none; the length is then
+  // unchanged. Durable with the next sync. No one may write to that part meanwhile.
   virtual Status Allocate(uint64_t begin, uint64_t end) = 0;
 
   // Blocking whole transfers on the calling thread; the same errors as Request::status.
@@ -109,26 +109,26 @@ struct FileInfo {
   bool is_directory = false;
 };
 
-// What a volume is and can do; for `doctor` and for warnings at Open.
+// Properties of a volume; for `doctor` and for warnings at Open.
 struct VolumeInfo {
   std::string file_system;  // "ext4", "tmpfs", "memory", ...
   bool durable = true;      // False for memory file systems: nothing on them survives power loss.
   bool direct_io = false;
 };
 
-// What of a volume this user may have.
+// Space of a volume that this user may have.
 struct DiskSpace {
   uint64_t total_bytes = 0;
   uint64_t free_bytes = 0;
 };
 
-// Held while alive; another holder, in this or any process, is refused. Goes before its file
-// system.
+// Held while alive; another holder, in this or any process, is refused. Must be destroyed before
+// its file system.
 class FileLock {
  public:
   virtual ~FileLock() = default;
-  // kLocked once the file that is held has lost its name, or the name leads to another file: then
-  // somebody else can have the lock, too. Asks for the name only, which takes a microsecond.
+  // kLocked once the held file has lost its name, or the name leads to another file: then another
+  // process can have the lock, too. Only looks the name up, which takes a microsecond.
   virtual Status Check() = 0;
 };
 
@@ -142,13 +142,14 @@ class FileSystem {
   // This file system, holding the directory that `path` leads to now. From then on `path`, paths
   // that begin with it, and ParentPath(path) lead to that directory and to that parent, whatever
   // becomes of their names and of the working directory; all other paths are looked up as before.
-  // Null where neither can happen (in memory): the file system serves as it is. Use HoldDirectory.
+  // Null if names and working directory cannot change (in memory): the file system serves as it is.
+  // Use HoldDirectory.
   virtual Result<std::shared_ptr<FileSystem>> Hold(const std::string& path) {
     static_cast<void>(path);
     return std::shared_ptr<FileSystem>();
   }
-  // Of a `path` that is held: whether something else has taken its name. False when nothing has
-  // it, as after a move.
+  // For a held `path`: whether its name leads to something else now. False if there is no such
+  // name, as after a move.
   virtual Result<bool> IsReplaced(const std::string& path) {
     static_cast<void>(path);
     return false;
@@ -158,8 +159,8 @@ class FileSystem {
                                              const OpenOptions& options) = 0;
   virtual Result<FileInfo> Info(const std::string& path) = 0;  // kNotFound when absent.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;  // Replaces `to`.
-  // A second name `to` for the file `from`: they share content, and the file goes with its last
-  // name. kAlreadyExists when `to` is there. False when these two names cannot share a file
+  // Makes a second name `to` for the file `from`: they share content, and the file goes with its
+  // last name. kAlreadyExists when `to` exists. False when these two names cannot share a file
   // (another volume, no hard links there, too many of them): then there is nothing at `to`, and the
   // caller may copy.
   virtual Result<bool> Link(const std::string& from, const std::string& to) = 0;
@@ -167,16 +168,16 @@ class FileSystem {
   virtual Status CreateDirectory(const std::string& path) = 0;  // kAlreadyExists when present.
   virtual Status SyncDirectory(const std::string& path) = 0;
   virtual Result<std::vector<std::string>> List(const std::string& path) = 0;  // Sorted names.
-  // kLocked when somebody holds it. Creates the file. A lock can outlive a killed process for some
-  // milliseconds by its in-flight I/O: this retries for a quarter of a second.
+  // kLocked when there is another holder. Creates the file. In-flight I/O can keep a killed
+  // process's lock for some milliseconds: this retries for a quarter of a second.
   virtual Result<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
-  // Whether somebody holds it. Creates nothing, takes nothing, and false when there is no such
+  // Whether there is a holder. Creates nothing, takes nothing, and false when there is no such
   // file.
   virtual Result<bool> IsLocked(const std::string& path) = 0;
   // Volume opens a file and removes it; Space is a microsecond's work.
   virtual Result<VolumeInfo> Volume(const std::string& path) = 0;
   virtual Result<DiskSpace> Space(const std::string& path) = 0;
-  // Files and queues that the process may have open at once, with all else that it has open.
+  // Files and queues that the process may have open at once, including all that it has open.
   virtual uint64_t OpenFilesMax() = 0;
 
   virtual std::unique_ptr<Queue> NewQueue(size_t depth) = 0;
@@ -200,7 +201,7 @@ class Notifier {
 
 enum class ThreadPriority : uint8_t {
   kInherited,   // As that of the thread that starts it.
-  kBackground,  // Behind whoever else wants the core, even when a real-time thread starts it.
+  kBackground,  // Yields the core to other threads, even if a real-time thread starts it.
 };
 
 class Scheduler {
@@ -216,7 +217,7 @@ class Scheduler {
   virtual bool Wait(std::atomic<uint32_t>& word, uint32_t expected, uint64_t deadline_ns) = 0;
   virtual void WakeAll(std::atomic<uint32_t>& word) = 0;
   virtual void Sleep(uint64_t duration_ns) = 0;
-  // Lets others run; a point where the simulated scheduler may switch. Free in production.
+  // Lets other threads run; a point where the simulated scheduler may switch. Free in production.
   virtual void Yield() = 0;
 
   virtual uint64_t MonotonicNs() = 0;
@@ -236,8 +237,8 @@ struct World {
 enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 
 // The real machine. kAuto takes io_uring when the kernel grants it, blocking threads otherwise;
-// `why` then says in one line why not and how to allow it. kUring fails with kIoError instead.
-// New files get `file_mode`, whatever the umask says.
+// `why` then says in one line why not and how to allow it. kUring fails with kIoError instead. New
+// files get `file_mode`, whatever the umask is.
 Result<World> MakeRealWorld(IoBackend backend, std::string* why = nullptr,
                             uint32_t file_mode = kPrivateFileMode);
 

@@ -50,7 +50,7 @@ namespace {
 // instructions. A row has whole ones of them (BlockLayout).
 constexpr uint32_t kAtOnce = 8;
 
-// Of channels from the one on where `rows` begins.
+// Bounds of the channels from the one on where `rows` begins.
 template <bool kFp16>
 void FindRange(const uint16_t* rows, size_t stride, float* low, float* high) {
   float least[kAtOnce], most[kAtOnce];
@@ -70,7 +70,7 @@ void FindRange(const uint16_t* rows, size_t stride, float* low, float* high) {
   std::copy_n(most, kAtOnce, high);
 }
 
-// What is cut off by the conversion is what floor takes away: nothing is below 0.
+// The conversion truncates, which equals floor: no value is below 0.
 template <bool kFp16>
 void FindCodes(const uint16_t* row, const float* low, const float* inverse, float steps,
                uint8_t* codes) {

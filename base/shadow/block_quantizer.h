@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks of 64 rows of bf16 or fp16, quantised by channel to 4 or 8 bits (docs/shadow.md). What a
-// code stands for is CodeValue of shadow_math.h; it differs from the element by half a scale and
-// one rounding at most.
+// Quantises blocks of 64 rows of bf16 or fp16 by channel to 4 or 8 bits (docs/shadow.md). The value
+// of a code is CodeValue of shadow_math.h; it differs from the element by at most half a scale and
+// one rounding.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ std::optional<size_t> FindUnfit(bool fp16, std::span<const uint16_t> elements);
 void QuantiseBlock(const BlockLayout& layout, bool fp16, std::span<const uint16_t> rows,
                    std::span<std::byte> block);
 
-// What `rows.size() / channels` rows of the block stand for, from `first` on.
+// The values of `rows.size() / channels` rows of the block, from `first` on.
 void ReadBlock(const BlockLayout& layout, bool fp16, std::span<const std::byte> block,
                uint32_t first, std::span<uint16_t> rows);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which chunks a step needs, for one kv head of a layer (docs/shadow.md): what the kernels
-// score_chunks and select_chunks do, on the host and bit for bit.
+// Which chunks a step needs, for one kv head of a layer (docs/shadow.md): the host version of the
+// kernels score_chunks and select_chunks, equal to them bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -33,15 +33,15 @@ struct ChunkScores {
   std::vector<float> best;     // By chunk: the largest score - log_sum of a query head.
 };
 
-// The last three from the first. REQUIRES: group * chunks of them.
+// The last three members from the first. REQUIRES: group * chunks scores.
 ChunkScores SumScores(std::vector<float> score, uint32_t chunks, uint32_t group);
 
 // `queries` has a row of fp32 for each query head of the kv head.
 ChunkScores ScoreChunks(const StoredLandmarks& landmarks, std::span<const float> queries,
                         float scale);
 
-// The `budget` chunks with the largest `best`, of equal ones the first, but none that is always
-// attended to; in rising order. All there are when they are fewer.
+// The `budget` chunks with the largest `best`, of equal ones the first, without those that are
+// always attended to; in rising order. All others if there are fewer.
 std::vector<uint32_t> SelectChunks(const ChunkScores& scores, std::span<const uint32_t> always,
                                    uint32_t budget);
 

@@ -27,7 +27,8 @@ struct ChunkKeys {
 // REQUIRES: room for one row a chunk.
 void MakeLandmarks(const ChunkKeys& keys, std::span<uint16_t> landmarks);
 
-// Of each chunk the lowest cosine between its landmark and one of its keys; 0 where one is zero.
+// For each chunk the lowest cosine between its landmark and one of its keys; 0 if one of these is
+// zero.
 std::vector<float> ChunkCosines(const ChunkKeys& keys, std::span<const uint16_t> landmarks);
 
 // The chunks behind the sinks with the lowest cosines, plan.outlier_chunks of them, of equal ones

@@ -14,8 +14,8 @@
 
 namespace cairn::shadow {
 
-// The sum of k k^T over tokens, in fp64. A row k is what all heads of a layer have of a token, one
-// after the other.
+// The sum of k k^T over tokens, in fp64. A row k holds the keys of all heads of a layer for one
+// token, one after the other.
 class GramMatrix {
  public:
   explicit GramMatrix(uint32_t channels);
@@ -23,7 +23,7 @@ class GramMatrix {
   void Add(std::span<const float> rows);
 
   uint32_t channels() const { return channels_; }
-  // By columns; of the two that are equal the one below the diagonal counts, the other one is 0.
+  // By columns; only elements on or below the diagonal count, the others are 0.
   std::span<const double> values() const { return values_; }
 
  private:
@@ -43,7 +43,7 @@ struct LowRankBasis {
 LowRankBasis FindBasis(const GramMatrix& gram, const ShadowSpec& spec, bool fp16);
 
 // The dot products of a row with each vector: in fp64, rounded to fp32 and to the dtype, and kept
-// finite. REQUIRES: a row; room for `rank` of them.
+// finite. REQUIRES: a row; room for `rank` products.
 void FindCoefficients(const LowRankBasis& basis, std::span<const float> row,
                       std::span<uint16_t> coefficients);
 

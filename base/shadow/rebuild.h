@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys of chunks from their codes (ShadowKeys::kInt8 and kInt4), for one kv head of a layer: what
-// the kernel rebuild_keys does.
+// Keys of chunks from their codes (ShadowKeys::kInt8 and kInt4), for one kv head of a layer: the
+// host version of the kernel rebuild_keys.
 #pragma once
 
 #include <cstddef>

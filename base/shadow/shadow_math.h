@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The arithmetic of shadows (docs/shadow.md) that kernels and the host have in common. Everything
-// is fp32 in the order written: no fused multiply and add, IEEE division, subnormals kept. So both
-// give the same bits.
+// The arithmetic of shadows (docs/shadow.md) that kernels and the host share. Everything is fp32 in
+// the order written: no fused multiply and add, IEEE division, subnormals kept. So both give the
+// same bits.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace cairn::shadow {
 inline constexpr uint32_t kBlockRows = 64;
 // Lanes of a sum.
 inline constexpr uint32_t kLanes = 32;
-// Chunks whose exponentials are summed relative to a maximum of their own: what one block of
-// threads scores. With four warps each has one block of landmarks.
+// Chunks whose exponentials are summed relative to a maximum of their own: as many as one block of
+// threads scores. Each of its four warps has one block of landmarks.
 inline constexpr uint32_t kTileChunks = 256;
 
 inline constexpr float kInfinity = __builtin_inff();
 
-// Never NaN unless `a` is one.
+// NaN only if `a` is one.
 CAIRN_GPU float Max(float a, float b) { return b > a ? b : a; }
 
 // part(0) + ... + part(31) in the order of a butterfly: lanes 16 apart are added first, those next
@@ -91,8 +91,8 @@ CAIRN_GPU uint32_t TileCount(uint32_t chunks) {
   return chunks / kTileChunks + (chunks % kTileChunks != 0 ? 1 : 0);
 }
 
-// Whether chunk `chunk` is attended to always, and so cannot be selected: bit i % 32 of word i / 32
-// says so of chunk i.
+// Whether chunk `chunk` is always attended to, and so cannot be selected: bit i % 32 of word i / 32
+// is for chunk i.
 CAIRN_GPU bool IsAlways(const uint32_t* always, uint32_t chunk) {
   return (always[chunk / 32] >> chunk % 32 & 1) != 0;
 }
@@ -104,14 +104,14 @@ CAIRN_GPU uint32_t OrderedBits(float value) {
   return (bits & 0x80000000) != 0 ? ~bits : bits | 0x80000000;
 }
 
-// What a code of the block quantiser stands for.
+// The value of a code of the block quantiser.
 CAIRN_GPU float CodeValue(bool fp16, float low, float scale, uint32_t code) {
   return RoundedTo(fp16, low + static_cast<float>(code) * scale);
 }
 
-// Where the parts of kBlockRows rows lie. Of 4 and 8 bits: the lowest element of each channel and
-// its scale, of 2 bytes each; then the codes, row by row, of 4 bits two a byte, the even channel in
-// the low half. Of 16 bits: the rows as they are.
+// The layout of kBlockRows rows. With 4 and 8 bits: the lowest element of each channel and its
+// scale, of 2 bytes each; then the codes, row by row, with 4 bits two a byte, the even channel in
+// the low half. With 16 bits: the rows themselves.
 struct BlockLayout {
   uint32_t channels = 0;  // A multiple of 8.
   uint32_t bits = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a ShadowSpec comes to: for a model, and for a context of a certain length.
+// The sizes that follow from a ShadowSpec: for a model, and for a context of a certain length.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace cairn::engine {
 
-// Room for a window, which has a position at least, and `bytes` at most.
+// Staging memory for a window of at least one position and at most `bytes`.
 Result<std::shared_ptr<StagedWindow>> Appender::TakeStaging(uint64_t bytes,
                                                             uint64_t position_bytes) const {
   const uint64_t most = means_.staging->max_bytes();
@@ -23,8 +23,8 @@ Result<std::shared_ptr<StagedWindow>> Appender::TakeStaging(uint64_t bytes,
   return StagedWindow::Make(means_.staging, std::min(bytes, std::max(window, position_bytes)));
 }
 
-// What goes into a table comes there layer by layer. The rest comes through staging memory: whole,
-// or one part after the other.
+// KV for a table is gathered layer by layer. All other KV comes through staging memory: whole, or
+// one part after the other.
 Result<LargeAppends::Source> Appender::OpenSource(const ModelSpec& model, const Delta& delta,
                                                   const AppendOptions& options) const {
   LargeAppends::Source source;
@@ -68,8 +68,8 @@ Result<Ticket> Appender::PostFromGpu(BranchId id, const Delta& delta, const Appe
   return AppendShedding(id, delta, options, expected, posted.status());
 }
 
-// A window of positions after the other comes to the host, and is filled from there, whatever of it
-// is there already.
+// Windows of positions come to the host one after the other and are filled from there. Positions
+// that have KV already are copied in vain.
 Result<uint64_t> Appender::FillFromGpu(BranchId id, const Delta& delta, const ModelSpec& model,
                                        const AppendOptions& options, uint64_t deadline_ns) {
   CAIRN_ASSIGN_OR_RETURN(const auto gpu, means_.gpus->Open(model, *delta.kv, options.gpu_ready));

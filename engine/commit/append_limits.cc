@@ -15,7 +15,7 @@
 
 namespace cairn::engine {
 
-// What the API accepts, each floor below takes.
+// Each layer below takes whatever the API accepts.
 static_assert(kMaxRowBytes + kFrameHeaderBytes <= sstable::kMaxStoredBytes, "a row is a frame");
 static_assert(kMaxGroupHeads <= UINT32_MAX, "the slices of a fragment");
 static_assert(kMaxAppendTokens <= UINT32_MAX, "the positions of an extent, and of a fragment");
@@ -33,15 +33,16 @@ Status TooLarge(const std::string& field, uint64_t has, uint64_t limit) {
                 field + " has " + std::to_string(has) + ", at most " + std::to_string(limit));
 }
 
-// Of a field of an op, with its header; and of all fields of a state but its texts and blobs.
+// Bytes of a field of an op, with its header; and of all fields of a state except its texts and
+// blobs.
 constexpr uint64_t kSpanFieldBytes = 48, kSealedFieldBytes = 40, kStateFieldsBytes = 512;
-// Of a record: its frame, an op without spans, a lane and a strip for each view of each group,
-// padding.
+// Overhead of a record: its frame, an op without spans, a lane and a strip for each view of each
+// group, padding.
 constexpr uint64_t kRecordOverheadBytes = 8192, kViewsOfGroupMax = 2;
 static_assert(kViewsOfGroupMax * kMaxLayerGroups * (32 + 16 + 2 * 64) + 512 <=
               kRecordOverheadBytes);
 
-// With so much payload: strips of 4 KiB and more have 16 bytes each in a table.
+// For this much payload: strips of 4 KiB and more have 16 bytes each in a table.
 uint64_t OverheadBytes(uint64_t payload_bytes) {
   return kRecordOverheadBytes + payload_bytes / (kStripBytesMin / 16);
 }
@@ -59,7 +60,7 @@ uint64_t BesidesBytes(const Delta& delta) {
   return bytes;
 }
 
-// Of the positions that all groups of a view go on with together.
+// Bytes of a position over all groups of a view.
 uint64_t PositionBytes(const ModelSpec& model, const Delta& delta) {
   uint64_t bytes = 0;
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
@@ -69,7 +70,7 @@ uint64_t PositionBytes(const ModelSpec& model, const Delta& delta) {
   return bytes;
 }
 
-// Fragments that a table makes of the KV: a page of a group each.
+// Fragments of the KV in a table: one for each page of each group.
 uint64_t FragmentsOf(const ModelSpec& model, const Delta& delta) {
   uint64_t fragments = 0;
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
@@ -86,7 +87,7 @@ std::string GroupName(const ModelSpec& model, const GroupView& view) {
          Quoted(model.groups[view.group].name) + ")";
 }
 
-// By what no store takes.
+// Checks limits that are the same for every store.
 Status CheckSizes(const Delta& delta) {
   if (delta.tokens.size() > kMaxAppendTokens) {
     return TooLarge("tokens", delta.tokens.size(), kMaxAppendTokens);
@@ -202,7 +203,7 @@ uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta) {
          WindowKvBytes(model, delta, DeltaWindow::Whole(delta));
 }
 
-// Half of what a segment can hold, so that a part always finds room in a fresh one.
+// Half of a segment, so that a part always fits into a fresh one.
 uint64_t AppendLimits::PayloadBytesMax() const {
   return std::min<uint64_t>(kPartBytesMax, log_->max_record_bytes() / 2);
 }
@@ -235,7 +236,7 @@ bool AppendLimits::IdsGoIntoTable(const Delta& delta) const {
 bool AppendLimits::IsIngested(const ModelSpec& model, const Delta& delta) const {
   if (!IsIngested(PayloadBytes(model, delta))) return false;
   const uint64_t fragments = FragmentsOf(model, delta) + (IdsGoIntoTable(delta) ? 1 : 0);
-  // A table of nothing is none; and the record names every fragment, beside the ids.
+  // An empty table is none; and the record names every fragment, beside the ids.
   return fragments != 0 && fragments * kSealedFieldBytes <= PayloadBytesMax() / 2;
 }
 

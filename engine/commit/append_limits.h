@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an append may hold, and which way it goes: as one record, in parts, or into a table of its
-// own. Numbers that do not depend on the store are in cairn/limits.h; the others follow from the
+// Limits of an append, and the way that it goes: as one record, in parts, or into a table of its
+// own. Limits that do not depend on the store are in cairn/limits.h; the others follow from the
 // largest record that the log takes:
 //
 //   record   payload (ids, KV)                  PayloadBytesMax, half of it at most
@@ -22,7 +22,7 @@
 
 namespace cairn::engine {
 
-// What can be said against a delta without knowing the branch.
+// Checks a delta as far as that is possible without the branch.
 Status CheckShape(const ModelSpec& model, const Delta& delta, bool fill);
 
 bool IsOnGpu(const Delta& delta);  // It has KV there.
@@ -31,7 +31,7 @@ bool IsOnGpu(const Delta& delta);  // It has KV there.
 Status CheckLength(uint64_t length, std::optional<uint64_t> expected);
 
 uint64_t PayloadBytes(const ModelSpec& model, const Delta& delta);
-// As namespaces count what is in the log: ids and elements.
+// Bytes as namespaces count content of the log: ids and elements.
 uint64_t RawBytes(const ModelSpec& model, const Delta& delta);
 
 class AppendLimits {
@@ -40,19 +40,20 @@ class AppendLimits {
   AppendLimits(const AppendLimits&) = delete;
   AppendLimits& operator=(const AppendLimits&) = delete;
 
-  // Before anything is asked but IsIngested of bytes.
+  // Call before anything else, except IsIngested of bytes.
   void SetLog(const wal::Log* log) { log_ = log; }
 
-  // By what this log takes.
+  // Checks the limits that follow from this log.
   Status CheckFits(const ModelSpec& model, const Delta& delta) const;
   Status CheckPosition(uint64_t bytes) const;
-  uint64_t PayloadBytesMax() const;  // Of one record; more is cut into parts.
-  // How many appends of one token are joined at most, and whether their states may be.
+  uint64_t PayloadBytesMax() const;  // Of one record; a larger append is cut into parts.
+  // How many appends of one token are joined at most, given their states.
   uint64_t JoinedTokensMax(const ModelSpec& model) const;
   bool StatesFit(std::span<const DeltaState> some, std::span<const DeltaState> more) const;
   bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
   bool IsIngested(const ModelSpec& model, const Delta& delta) const;
-  bool IsIngested(uint64_t bytes) const;          // Of so much, if there is something for a table.
+  bool IsIngested(uint64_t bytes) const;          // An append of this size, if it has something for
+                                                  // a table.
   bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
 
  private:

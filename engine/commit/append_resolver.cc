@@ -32,7 +32,7 @@ AppendResolver::AppendResolver(const WriteMeans& means, JoinedAppends* joined, B
   record_.strips = payload->strips();
   record_.unit = written == nullptr ? 0 : written->unit;
   record_.token_strip_bytes = payload->token_strip_bytes();
-  // What was accepted, or has begun, is not held any more: others wait for it.
+  // Appends that were accepted, or have begun, are not held any more: others wait for them.
   record_.held_by_limit = is_whole();
   hashes_.reserve(payload->strips().size());  // Publishing must not allocate.
 }
@@ -40,7 +40,7 @@ AppendResolver::AppendResolver(const WriteMeans& means, JoinedAppends* joined, B
 Attempt AppendResolver::Prepare(Lock* lock) {
   while (true) {
     CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(id_, lock).status());
-    // What was accepted to be joined since the caller looked comes first.
+    // Appends that were accepted to be joined since the caller looked come first.
     if (written_ != nullptr || !joined_->Has(id_)) return {};
     lock->unlock();
     if (Status flushed = joined_->TryFlush(id_); !flushed.ok()) {
@@ -70,8 +70,8 @@ Status AppendResolver::Resolve(CommitOps* ops) {
   return ops->Add();
 }
 
-// The op that makes what was written before count. Nobody has changed the branch since, but a log
-// that failed has taken the tree back.
+// The op that makes the parts written before count. Nobody else can have changed the branch since,
+// but a failed log takes the tree back.
 Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->PoisonStatus());
   CAIRN_ASSIGN_OR_RETURN(
@@ -81,7 +81,8 @@ Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
   if (written_->table.number == 0) return op;
   const uint64_t node = written_->ranges.front().node;
   if (op.node != node) {
-    // It was to be a new one. Meanwhile that of the branch may have been cut to where it ends.
+    // The append was to make a new node. Meanwhile the branch's node may have been cut to where it
+    // ends.
     op.flags |= kOpNewNode;
     op.other = head_->node;
     op.node = node;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record that makes an append count: all of it, the end of a large one, or what was joined.
+// Resolves the record that makes an append count: the whole append, the end of a large one, or
+// joined appends.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace cairn::engine {
 
-// What the branch must be for an append to be applied.
+// Conditions on the branch under which an append is applied.
 struct Expected {
   std::optional<uint64_t> length;
   std::optional<uint64_t> version;  // Head::version; drafts.
@@ -31,8 +32,8 @@ struct Written {
 
 class AppendResolver final : public Resolver {
  public:
-  // `written`: null when the record holds all. Refers to what it is given. `payload` is that of the
-  // record.
+  // `written`: null when the record holds everything. Keeps references to its arguments. `payload`
+  // is that of the record.
   AppendResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id, const Delta& delta,
                  const Expected& expected, DeltaPayload* payload, const Written* written);
 

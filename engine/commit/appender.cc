@@ -126,7 +126,7 @@ Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const 
   return applied;
 }
 
-// KV that does not connect: what lies before it was shed.
+// Whether KV does not connect to the branch's: the KV before it was shed.
 Result<bool> Appender::HasGap(BranchId id, const Delta& delta) {
   bool gap = false;
   if (delta.kv == nullptr) return gap;
@@ -142,8 +142,8 @@ Result<bool> Appender::HasGap(BranchId id, const Delta& delta) {
   return gap;
 }
 
-// Tokens are small enough to go where KV does not; and once KV was shed, later KV does not connect
-// and is shed as well, until Fill closes the gap, where the group may have none.
+// Tokens are small enough to be appended when KV is not. Once KV was shed, later KV does not
+// connect and is shed as well, until Fill closes the gap, unless the group may have gaps.
 Result<Ticket> Appender::AppendShedding(BranchId id, const Delta& delta,
                                         const AppendOptions& options, const Expected& expected,
                                         const Status& cause) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a branch is given: appends and fills. Checks what can be checked before the commit lock is
-// taken, chooses which way a delta goes, and makes what its caller gets.
+// Adds content to branches: appends and fills. Checks everything that can be checked before the
+// commit lock is taken, chooses the way of the delta, and makes the caller's result.
 //
 //   joined     one token, with delta_batch_tokens             joined_appends.h
-//   a record   what fits one                                  append_resolver.h
+//   a record   a delta that fits one                          append_resolver.h
 //   large      in parts, or into a table; borrowed memory     large_appends.h
 //   filled     KV that comes later than its tokens            fill.cc
 //   from a GPU any of these, through staging memory           append_from_gpu.cc
@@ -24,11 +24,11 @@
 
 namespace cairn::engine {
 
-// What a draft gives of its own.
+// Additions of a draft to an append.
 struct Drafted {
   std::shared_ptr<void> keep{};       // Lives as long as a borrowed source is read.
   std::optional<uint64_t> version{};  // kConflict unless the branch has that Head::version.
-  Arrival arrival{};                  // Of what is in host memory then.
+  Arrival arrival{};                  // When KV in host memory may be read.
 };
 
 class Appender {
@@ -40,24 +40,25 @@ class Appender {
 
   Result<Ticket> Append(BranchId id, const Delta& delta, const AppendOptions& options,
                         Drafted drafted = {});
-  // Waits for room, and until it is as safe as was asked for. The branch's length then.
+  // Waits for room, and until the append is as durable as asked for. Returns the branch's new
+  // length.
   Result<uint64_t> AppendSync(BranchId id, const Delta& delta, const AppendOptions& options);
   Status Fill(BranchId id, const KvView& kv, const AppendOptions& options);
 
  private:
-  // What a delta is checked for before any lock: shapes, emptiness, its model.
+  // Checks a delta before any lock is taken: shapes, emptiness, its model.
   Result<std::shared_ptr<const ModelSpec>> CheckDelta(BranchId id, const Delta& delta,
                                                       const AppendOptions& options, bool fill,
                                                       bool* keeps_kv);
   // One record.
   Result<Applied> AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                const ModelSpec& model, RetryPolicy policy);
-  // Whatever its size; waits for room that eviction makes.
+  // An append of any size; waits for room that eviction makes.
   Result<Applied> AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
                                  const ModelSpec& model, const AppendOptions& options,
                                  uint64_t deadline_ns);
   // --- append_from_gpu.cc
-  // Where a delta's KV comes from; nothing, if that is host memory.
+  // The source of a delta's KV; empty if that is host memory.
   Result<LargeAppends::Source> OpenSource(const ModelSpec& model, const Delta& delta,
                                           const AppendOptions& options) const;
   Result<std::shared_ptr<StagedWindow>> TakeStaging(uint64_t bytes, uint64_t position_bytes) const;
@@ -70,7 +71,7 @@ class Appender {
   Result<bool> HasGap(BranchId id, const Delta& delta);
   Result<Ticket> AppendShedding(BranchId id, const Delta& delta, const AppendOptions& options,
                                 const Expected& expected, const Status& cause);
-  // All that the view describes; the sequence with which it is there.
+  // Fills all that the view describes; returns the sequence of its last record.
   Result<uint64_t> FillView(BranchId id, const Delta& delta, size_t view_index,
                             const ModelSpec& model, const AppendOptions& options,
                             uint64_t deadline_ns);

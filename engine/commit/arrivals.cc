@@ -27,7 +27,7 @@ uint64_t Arrivals::Post(Job job) {
 }
 
 bool Arrivals::Withdraw(uint64_t number) {
-  Job job;  // What it holds goes without the lock.
+  Job job;  // Its resources are freed without the lock.
   const MutexLock lock(&mutex_);
   const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const Waiting& one) { return one.number == number; });
@@ -48,7 +48,7 @@ void Arrivals::Stop() {
   world_.scheduler->WakeAll(version_);
 }
 
-// Moving a job takes no memory; what the executor has none for runs here.
+// Moving a job takes no memory; if the executor has none for a job, it runs here.
 void Arrivals::Run() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);

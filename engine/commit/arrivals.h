@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs that wait for something nobody tells of, such as an event of a device: a thread of its own
-// looks again and again, and posts each job to the executor when what it waits for is there. The
-// thread begins with the first such job.
+// Jobs that wait for something which sends no signal, such as an event of a device: a thread of its
+// own polls, and posts each job to the executor once its condition holds. The thread starts with
+// the first such job.
 //
 // Thread-safe.
 #pragma once
@@ -19,13 +19,13 @@
 
 namespace cairn::engine {
 
-// What a job waits for before it reads what it was given. All null: nothing.
+// The condition under which a job may read its input. All null: none.
 struct Arrival {
-  // True as well where waiting would fail at once. Must neither block nor throw.
+  // True also if waiting would fail at once. Must neither block nor throw.
   std::function<bool()> arrived{};
-  // Until the deadline, and as long as it is wanted.
+  // Waits until the deadline, and only while `wanted` is true.
   std::function<Status(uint64_t deadline_ns, const std::function<bool()>& wanted)> await{};
-  // It is not waited for any more, and what it brings touches nothing any more. May be null.
+  // Stops waiting; afterwards nothing touches the memory that was to be filled. May be null.
   std::function<void()> give_up{};
 };
 
@@ -33,7 +33,7 @@ class Arrivals {
  public:
   struct Job {
     std::function<bool()> arrived;  // As Arrival::arrived.
-    // On the executor. Must not throw. Shared, so that it can be posted without memory for it.
+    // On the executor. Must not throw. Shared, so that posting it allocates nothing for it.
     std::shared_ptr<std::function<void()>> run;
     uint64_t deadline_ns = io::kNoDeadline;  // It is posted then, too.
   };
@@ -45,12 +45,12 @@ class Arrivals {
 
   // REQUIRES: before the first Post; the executor is there until Stop.
   void Start(io::Executor* executor) { executor_ = executor; }
-  // Posts the job at once if it has arrived, or if no thread can be had: then it waits itself. A
-  // number for Withdraw.
+  // Posts the job at once if it has arrived, or if no thread can be started: then the job itself
+  // waits. Returns a number for Withdraw.
   uint64_t Post(Job job);
-  // True: the job is gone, and was not posted. Either way nobody asks whether it has arrived.
+  // True: the job is gone and was not posted. In both cases its `arrived` is not called any more.
   bool Withdraw(uint64_t number);
-  // Posts all that are left. Idempotent.
+  // Posts all jobs that are left. Idempotent.
   void Stop();
 
  private:

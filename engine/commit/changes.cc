@@ -26,12 +26,12 @@ class ChangeResolver final : public Resolver {
     }
   }
 
-  // Held by the log's limit. The space thread, which nobody waits for room with, is not.
+  // Whether the log's limit holds it. The space thread, which does not wait for room, is not held.
   bool is_data() const { return waits_for_room_ && record_.purpose == wal::Log::Purpose::kData; }
   uint64_t table_bytes_died() const { return died_; }
 
   Attempt Prepare(Lock* lock) override {
-    do {  // What was accepted before comes first.
+    do {  // Appends accepted before come first.
       CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs_, lock));
     } while (waits_for_room_ && joined_->FlushTo(needs_.branches, lock));
     return {};
@@ -57,8 +57,8 @@ class ChangeResolver final : public Resolver {
 
 }  // namespace
 
-// A change is small, so a full group buffer is waited out instead of reported. Without room in the
-// log data waits for what is evicted, if that is allowed, and a release for what others released
+// A change is small, so it waits for a full group buffer instead of reporting it. If the log has no
+// room, data waits for eviction, if that is allowed, and a release for room that others released
 // (CommitHost::AwaitReclaim). The space thread itself must not wait.
 Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durability durability,
                          wal::Log::Purpose purpose, bool waits_for_room) {
@@ -68,7 +68,7 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
   if (change.is_data()) {
     policy.busy = RetryPolicy::Busy::kAwaitLog;
     policy.no_space = RetryPolicy::NoSpace::kEvict;
-    // What it is about is not taken for it.
+    // The change's own branch is not evicted for it.
     if (!needs.branches.empty()) policy.branch = BranchId{needs.branches.front()};
   } else if (waits_for_room && purpose == wal::Log::Purpose::kRelease) {
     policy.no_space = RetryPolicy::NoSpace::kReclaim;
@@ -83,7 +83,7 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
 Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durability) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(Lifecycle::CheckDurability(durability));
-  // What is known of it; `says_more`: the caller says what it leaves unset.
+  // A known model; `says_more`: the caller's spec sets something that it leaves unset.
   struct Known {
     uint64_t id = 0;
     bool says_more = false;
@@ -102,13 +102,13 @@ Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durabil
     }
     return Known();
   };
-  // Who registered it may not have waited.
+  // The call that registered it may not have waited.
   const auto found = [&](uint64_t id, uint64_t sequence) -> Result<ModelId> {
     if (sequence != 0)
       CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
-  // One that is known may be from before there was a limit.
+  // A known model may be from before there was a limit.
   const Status valid = spec.Validate();
   uint64_t sequence = 0;
   Result<Known> known{Known()};
@@ -117,7 +117,7 @@ Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durabil
     known = find(means_.tree());
     sequence = means_.committer->models_sequence();
   }
-  // A store that is read only takes in nothing: what is unset there goes on agreeing.
+  // A read-only store records nothing: unset settings still agree with any.
   const bool writes = !means_.options->read_only;
   if (known.ok() && known->id != 0 && !(known->says_more && writes)) {
     return found(known->id, sequence);
@@ -196,7 +196,7 @@ Status Changes::Rewind(BranchId id, uint64_t length, Durability durability) {
         return ResolveRewind(tree, static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) means_.host->OnFreed();  // What died in the log makes it smaller when it is sealed.
+  if (op.ok()) means_.host->OnFreed();  // Sealing makes the log smaller now.
   return op.status();
 }
 

@@ -4,7 +4,7 @@
 
 namespace cairn::engine {
 
-// Which node a fill is about follows from the path; every other op says it.
+// For a fill the node follows from the path; every other op names it.
 uint64_t NodeOf(const Tree& tree, const Op& op) {
   if (op.kind != OpKind::kFill || op.lanes.empty()) return op.node;
   const Head* const head = tree.FindHead(op.branch);

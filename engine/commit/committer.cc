@@ -224,7 +224,7 @@ void Committer::TellReplayed(std::span<CommittedOp> ops, uint64_t sequence) {
 
 void Committer::RollBack(Tree tree) {
   tree.SetGeneration(tree_.generation() + 1);
-  tree_.leases().EndAll();  // What they were for may be what was taken back.
+  tree_.leases().EndAll();  // They may be for content that was taken back.
   tree.leases() = std::move(tree_.leases());
   tree_ = std::move(tree);
   rolled_back_ = true;

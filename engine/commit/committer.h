@@ -11,9 +11,9 @@
 //   publish   the payload is copied and the record handed over     no lock
 //   tell      observers learn of it                                no lock
 //
-// Each kind of change (append, batch, fill, ...) is a Resolver, which says what the steps work on.
-// A change that is refused leaves no trace; whether it is tried again, and what is waited for
-// before, a RetryPolicy says.
+// Each kind of change (append, batch, fill, ...) is a Resolver, which supplies the input of these
+// steps. A refused change leaves no trace. A RetryPolicy says whether it is tried again, and what
+// is waited for before that.
 //
 // One lock orders all changes. It is never held across I/O or a wait. Lock order: the commit lock
 // -> the log's own -> that of the tickets.
@@ -40,12 +40,12 @@
 
 namespace cairn::engine {
 
-// What committing asks of the floors above.
+// Services that committing needs from the layers above.
 class CommitHost {
  public:
   virtual ~CommitHost() = default;
-  virtual uint64_t NowNs() const = 0;  // What is written down as the time of an op.
-  // Data of so many bytes must wait: the log is as long as it may be.
+  virtual uint64_t NowNs() const = 0;  // Recorded as the time of an op.
+  // Whether data of this size must wait: the log is as long as it may be.
   virtual bool LogIsHeld(uint64_t bytes) const = 0;
   // A record got its place. Under the commit lock.
   virtual void OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) = 0;
@@ -67,7 +67,7 @@ struct Attempt {
     kNothing,  // There is nothing left to commit.
     kFailed,   // It would fail again.
     kRefused,  // Not now: kBusy or kNoSpace, mostly.
-    kHeld,     // The same, by a large append of the branch that is under way.
+    kHeld,     // The same, because of a large append of the branch that is under way.
   };
   Kind kind = Kind::kDone;
   Status status{};
@@ -76,7 +76,7 @@ struct Attempt {
   Attempt(
       Status failure)  // NOLINT(google-explicit-constructor): so that CAIRN_RETURN_IF_ERROR works.
       : kind(failure.ok() ? Kind::kDone : Kind::kFailed), status(std::move(failure)) {}
-  // A call that may be tried again whatever refused it: the policy goes by the code.
+  // For a call that may be tried again whatever refused it: the policy decides by the code.
   static Attempt Of(Status status) { return status.ok() ? Attempt() : Refused(std::move(status)); }
   static Attempt Nothing() { return Of(Kind::kNothing, Status::Ok()); }
   static Attempt Refused(Status why) { return Of(Kind::kRefused, std::move(why)); }
@@ -92,7 +92,7 @@ struct Attempt {
   }
 };
 
-// What is waited for after a refusal. Everything else is returned.
+// The waits after a refusal. Any other error is returned.
 struct RetryPolicy {
   enum class Busy : uint8_t {
     kReturn,
@@ -101,58 +101,58 @@ struct RetryPolicy {
   };
   enum class NoSpace : uint8_t {
     kReturn,
-    kEvict,    // Until something was evicted for it, if anything may be; else the same as...
+    kEvict,    // Until something was evicted for it. If nothing may be evicted, as...
     kReclaim,  // ...until two rounds of the space thread have given back what they can.
   };
   Busy busy = Busy::kReturn;
   NoSpace no_space = NoSpace::kReturn;
-  std::optional<BranchId> branch{};  // Whom it is about, if that is there already.
-  uint64_t log_bytes = 0;            // That the log must have room for...
+  std::optional<BranchId> branch{};  // The branch that wants room, if it exists yet.
+  uint64_t log_bytes = 0;            // Bytes that the log must have room for...
   uint64_t room_bytes = 0;           // ...and the store.
   uint64_t deadline_ns = io::kNoDeadline;
 };
 
 class CommitOps;
 
-// One change: what the steps above work on. Lives for all tries of it.
+// One change: the input of the steps above. Lives for all tries of it.
 class Resolver {
  public:
   using Lock = std::unique_lock<std::mutex>;  // Of the commit lock.
   virtual ~Resolver() = default;
 
-  // Makes sure that the tree has in memory what the change needs, and that what was accepted before
-  // it is applied. May give the lock back meanwhile; what it says holds while the lock is held
-  // afterwards.
+  // Makes sure that memory has the parts of the tree which the change needs, and that appends
+  // accepted before it are applied. May release the lock meanwhile; its result is valid while the
+  // lock is held afterwards.
   virtual Attempt Prepare(Lock* lock) = 0;
-  // A large append of this branch must not be under way. Nothing: that does not matter.
+  // No large append of this branch may be under way. Nothing: that does not matter.
   virtual std::optional<BranchId> free_branch() const { return std::nullopt; }
   // Decides, and gives each op to `ops`, which applies it before the next is decided. Sets
   // record().
   virtual Status Resolve(CommitOps* ops) = 0;
-  // When all ops are applied: whether they may stay.
+  // After all ops are applied: checks whether they may stay.
   virtual Status CheckQuotas() const { return Status::Ok(); }
-  // Under the lock, when nothing is undone any more. Must not fail.
+  // Under the lock, when the change will not be undone any more. Must not fail.
   virtual void OnPlaced() {}
-  // Behind the lock. Copies the payload to where the record lies, and publishes it. Must not fail:
-  // what it needs memory for is there before the record is reserved.
+  // After the lock is released. Copies the payload into the record's memory and publishes it. Must
+  // not fail: all memory that it needs is allocated before the record is reserved.
   virtual void Publish(wal::Log* log) { log->Publish(slot_, {}); }
   virtual void OnRefused(const Status& /*status*/) {}
 
   uint64_t sequence() const { return slot_.sequence; }
   const wal::Log::Slot& slot() const { return slot_; }
   const std::vector<CommittedOp>& committed() const { return committed_; }
-  // The only op, when it is committed. Allocates nothing: it is too late to fail.
+  // The only op, after it is committed. Allocates nothing: it is too late to fail.
   Op TakeOp() { return std::move(committed_.front().op); }
 
  protected:
   struct Record {
     wal::Log::Purpose purpose = wal::Log::Purpose::kData;
-    bool held_by_limit = true;  // It waits where the log is as long as it may be.
+    bool held_by_limit = true;  // It waits while the log is as long as it may be.
     bool batch = false;         // Several ops, or one, in a record of kind kBatch.
     CommitOrigin origin = CommitOrigin::kCaller;
     uint64_t unit = 0;
     std::span<const wal::Strip> strips{};
-    uint64_t token_strip_bytes = 0;  // Of the strip that comes first, if it has token ids.
+    uint64_t token_strip_bytes = 0;  // Of the first strip, if that has token ids.
   };
   Record record_;
   wal::Log::Slot slot_;
@@ -168,7 +168,7 @@ class Resolver {
 class CommitOps {
  public:
   const Tree& tree() const { return *tree_; }
-  // So many ops are to come.
+  // Announces how many ops will come.
   void Reserve(size_t ops) { resolver_->committed_.reserve(ops); }
   // The next op, to be filled in (op, parts, ids, kv_bytes, fills)...
   CommittedOp& Next();
@@ -184,7 +184,7 @@ class CommitOps {
   Tree* const tree_;
   TreeChanges* const changes_;
   FieldWriter* const fields_;  // Of the record.
-  FieldWriter* const one_;     // Room for those of an op.
+  FieldWriter* const one_;     // Scratch for the fields of an op.
   Resolver* const resolver_;
 };
 
@@ -201,11 +201,11 @@ class Committer {
   // REQUIRES: before anything is replayed. The observer outlives this.
   void AddObserver(CommitObserver* observer, ObserverOrder order);
 
-  // Tries until the change is committed, fails, or is refused and the policy waits for nothing. The
-  // resolver may set the policy's bytes while it is prepared.
+  // Tries until the change is committed, fails, or is refused in a way that the policy does not
+  // wait for. The resolver may set the policy's bytes in Prepare.
   Attempt Commit(Resolver* resolver, const RetryPolicy& policy);
-  // Parts of Commit, for what must do something of its own under the lock. REQUIRES: the lock, and
-  // that it is prepared. Publish follows, without the lock, where this is done.
+  // A part of Commit, for callers that must do more under the lock. REQUIRES: the lock is held and
+  // the change is prepared. Afterwards the caller releases the lock and calls Publish.
   Attempt CommitLocked(Resolver* resolver);
   void Publish(Resolver* resolver);
   // Calls `attempt`, which returns an Attempt, as often as the policy says.
@@ -219,25 +219,26 @@ class Committer {
     }
   }
 
-  // --- A replay. What it applies is told when all of the record is.
+  // --- Replay. Observers learn of a record's ops once all of the record is applied.
   bool ReplayIsObserved() const;
   void BeginReplay(uint64_t after_sequence);
   void TellReplayed(std::span<CommittedOp> ops, uint64_t sequence);
 
   // --- Large appends, of which a branch has one at a time. The lock guards which.
   bool HasLargeAppend(BranchId branch) const { return large_appends_.contains(branch); }
-  // REQUIRES: the lock, and that it has none. RetryPolicy says who waits for the end of another.
+  // REQUIRES: the lock is held, and the branch has none. RetryPolicy says how to wait for another's
+  // end.
   void BeginLargeAppend(BranchId branch) { large_appends_.insert(branch); }
   void EndLargeAppend(BranchId branch);  // Takes the lock.
   static Status LargeAppendUnderWay();
 
-  // --- What the lock guards.
+  // --- Guarded by the lock.
   std::mutex& mutex() { return mutex_; }
   Tree& tree() { return tree_; }
   DurableLengths& lengths() { return lengths_; }
   // Of the youngest model that was registered since the opening.
   uint64_t models_sequence() const { return models_sequence_; }
-  // The log failed, and the tree is what it acknowledged.
+  // The log failed, and the tree was rebuilt up to what it acknowledged.
   bool rolled_back() const { return rolled_back_; }
   void RollBack(Tree tree);
 
@@ -250,7 +251,7 @@ class Committer {
     static bool MayFollow(const Attempt& ended) {
       return ended.kind == Attempt::Kind::kRefused || ended.kind == Attempt::Kind::kHeld;
     }
-    // Ok: try again. Else what the call ends with.
+    // Ok: try again. Else the call returns this.
     Status Await(const Attempt& refused);
 
    private:

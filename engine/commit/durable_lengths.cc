@@ -7,7 +7,7 @@
 
 namespace cairn::engine {
 
-// What is durable up to `sequence` waits no more; but for the newest length, which says so.
+// Drops lengths that are durable up to `sequence`, except the newest of them.
 void DurableLengths::Lengths::Advance(uint64_t sequence) {
   size_t passed = 0;
   while (passed + 1 < pending.size() && pending[passed].first <= sequence) {
@@ -58,7 +58,7 @@ std::optional<uint64_t> DurableLengths::Of(BranchId branch, uint64_t durable) co
   return length;
 }
 
-// Some at a time, and more than come in.
+// Examines a few at a time, more than are added.
 void DurableLengths::Sweep(uint64_t durable) {
   for (uint32_t step = 0; step < kLengthsSwept; ++step) {
     if (to_look_at_.empty() || to_look_at_.front().first > durable) return;

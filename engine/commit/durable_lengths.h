@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which length of a branch is durable, as long as that is not the one that it has. Lengths wait
-// here for the sequence that brought them to become durable; a branch whose newest one did is
-// forgotten, so that what is held follows from what is not durable yet and not from how many
-// branches there are. The commit lock guards it.
+// The durable length of a branch, while that is not its length. Lengths wait here until the
+// sequence that brought them is durable. A branch whose newest length is durable is forgotten, so
+// memory depends on how much is not durable yet and not on the number of branches. The commit lock
+// guards it.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,13 @@ namespace cairn::engine {
 
 class DurableLengths {
  public:
-  // The branch has `length` tokens from this sequence on. `before`: those that it had; they count
-  // as durable when nothing is known of it. `durable`: the sequence up to which the log is. Never
-  // fails: it is too late for that. Without memory none of the branches that are not known here has
-  // anything durable until the log is so up to this sequence; it may have more than it is told.
+  // The branch has `length` tokens from this sequence on. `before`: its length until then, which
+  // counts as durable if the branch is not known here. `durable`: the log is durable up to this
+  // sequence. Never fails, since it is too late for that. If there is no memory, all branches that
+  // are not known here count as having nothing durable until the log is durable up to this
+  // sequence; they may have more.
   void Note(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence, uint64_t durable);
-  // Nothing: all of it is.
+  // Nothing: all of its length is durable.
   std::optional<uint64_t> Of(BranchId branch, uint64_t durable) const;
   // It was dropped.
   void Forget(BranchId branch) { branches_.erase(branch); }
@@ -42,8 +43,8 @@ class DurableLengths {
   void Sweep(uint64_t durable);
 
   std::unordered_map<BranchId, Lengths> branches_;
-  // {a sequence before which it need not be looked at, branch}: one entry for each branch above,
-  // and some of branches that were forgotten.
+  // {sequence before which it need not be examined, branch}: one entry for each branch above, and
+  // some of branches that were forgotten.
   std::deque<std::pair<uint64_t, BranchId>> to_look_at_;
   uint64_t unknown_until_ = 0;  // A sequence.
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV that comes later than its tokens: at the end of what a group has, which is an append without
-// tokens, and where it was evicted or never given. Such positions get it record by record: each is
-// whole and right by itself, so nothing has to hold them together, and a prefill of any size needs
-// no more memory than one record.
+// KV that comes later than its tokens: at the end of a group's KV, which is an append without
+// tokens, and where KV was evicted or never given. Such positions are filled record by record. Each
+// record is whole and right by itself, so nothing has to hold them together, and a prefill of any
+// size needs memory for one record only.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -17,12 +17,12 @@ namespace cairn::engine {
 
 namespace {
 
-// The next positions of a group's view that have no KV: a part of a hole, or of what lies beyond
-// kv_length. One record. What they are is looked for anew each time, since another branch may have
-// filled them meanwhile, or was forked from the middle of them.
+// The next positions of a group's view that have no KV, as one record: a part of a hole, or of what
+// lies beyond kv_length. They are looked up anew each time, since another branch may have filled
+// them meanwhile, or was forked from the middle of them.
 class FillResolver final : public Resolver {
  public:
-  // Sets how much room is to be waited for.
+  // Sets how much room to wait for.
   FillResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id, const Delta& delta,
                size_t view_index, uint64_t from, const ModelSpec& model, const Expected& expected,
                RetryPolicy* policy)
@@ -52,14 +52,14 @@ class FillResolver final : public Resolver {
         lock->lock();
         continue;
       }
-      // What goes on at kv_length comes after what was accepted to be joined.
+      // Appends accepted to be joined come before KV that continues at kv_length.
       if (is_hole_ || !joined_->Has(id_)) return {};
       lock->unlock();
       CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id_, policy_->deadline_ns));
       lock->lock();
     }
   }
-  // A large append may have written a table for the node that going on would make.
+  // A large append may have written a table for the node that continuing would make.
   std::optional<BranchId> free_branch() const override {
     return is_hole_ ? std::nullopt : std::optional(id_);
   }
@@ -79,7 +79,7 @@ class FillResolver final : public Resolver {
     log->Publish(slot_, hashes_);
   }
 
-  // Behind what is filled, or has nothing left to fill.
+  // The end of what is filled, or of the view if nothing is left to fill.
   uint64_t end(const Attempt& ended) const {
     const DeltaWindow::Kv& filled = window_.kv[view_index_];
     return ended.done() ? filled.position + filled.count : view().position + view().count;
@@ -88,7 +88,7 @@ class FillResolver final : public Resolver {
  private:
   const GroupView& view() const { return delta_.kv->groups[view_index_]; }
 
-  // No positions: nothing is left to fill.
+  // An empty window: nothing is left to fill.
   Result<DeltaWindow::Kv> Next(const Tree& tree) {
     const uint32_t lane = 1 + view().group;
     const uint64_t view_end = view().position + view().count;
@@ -171,8 +171,8 @@ Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& option
   return means_.tickets->WaitFor(sequence, options.durability, deadline_ns);
 }
 
-// With nothing left to do it is as safe as was asked for all the same: who did it may not have
-// waited.
+// Waits for the durability that was asked for, even if nothing was left to fill: the call that
+// filled it may not have waited.
 Result<uint64_t> Appender::FillView(BranchId id, const Delta& delta, size_t view_index,
                                     const ModelSpec& model, const AppendOptions& options,
                                     uint64_t deadline_ns) {
@@ -185,7 +185,7 @@ Result<uint64_t> Appender::FillView(BranchId id, const Delta& delta, size_t view
   return sequence;
 }
 
-// The sequence with which all up to `from`, which is moved on, is there.
+// Returns the sequence that has everything up to `from`, which is moved on.
 Result<uint64_t> Appender::FillNext(BranchId id, const Delta& delta, size_t view_index,
                                     uint64_t* from, const ModelSpec& model,
                                     const AppendOptions& options, uint64_t deadline_ns) {

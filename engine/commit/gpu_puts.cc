@@ -19,7 +19,7 @@ Status GpuPuts::Put(uint32_t layer, const KvView& view, uintptr_t ready) {
   }
   uint64_t arrival = 0;
   const Status posted = Guarded([&] {
-    // The caller's KvView need not live on, what it names does.
+    // The caller's KvView need not live on; the memory that it names does.
     const auto run = std::make_shared<std::function<void()>>(
         [puts = shared_from_this(), store = means_.host->Hold(), id, view, layer, source] {
           puts->Run(id, view, layer, source.get());
@@ -125,7 +125,7 @@ Status GpuPuts::Await(uint64_t deadline_ns, const std::function<bool()>& wanted)
 void GpuPuts::Stop() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
-    uint64_t withdrawn = 0;  // Which is asked for next.
+    uint64_t withdrawn = 0;  // The put that is waited for next.
     uint64_t arrival = 0;
     {
       const MutexLock lock(&mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layers of a draft on their way from a GPU: each is gathered into the draft's staging memory, by a
-// job, when its event was reached.
+// Layers of a draft on their way from a GPU: a job gathers each into the draft's staging memory
+// once the event of the layer was reached.
 //
 // Thread-safe. Stop may wait; no lock may be held around it.
 #pragma once
@@ -27,15 +27,15 @@ class GpuPuts : public std::enable_shared_from_this<GpuPuts> {
   GpuPuts& operator=(const GpuPuts&) = delete;
 
   // A (validated) view of one group and one layer. Its arrays live until Stop, or until arrival()
-  // is there. Errors: those of GpuSources::Open.
+  // has arrived. Errors: those of GpuSources::Open.
   Status Put(uint32_t layer, const KvView& view, uintptr_t ready);
-  // Something of this layer is still on its way.
+  // A part of this layer is still on its way.
   bool IsPending(uint32_t group, uint32_t layer);
-  // When all that was put is in staging memory. With an error if something cannot be. From here on
-  // what is on its way comes even while the store is closed.
+  // Arrives when everything that was put is in staging memory, with an error if a part of it cannot
+  // be. From here on layers are gathered even while the store is closed.
   Arrival arrival();
   void Uncommit();  // It was not committed after all.
-  // Nothing of what is still to come is read any more, nor is its event asked for.
+  // No layer that is still on its way is read after this, nor is its event polled.
   void Stop();
 
  private:

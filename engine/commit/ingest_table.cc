@@ -38,7 +38,7 @@ class ViewRows final : public PageRows {
   const PositionMap map_;
 };
 
-// The same in the memory of a GPU. The first that fails is told in `failed`, which all share.
+// The same in the memory of a GPU. The first failure is set in `failed`, which all share.
 class GpuRows final : public PageRows {
  public:
   struct Failed {
@@ -70,7 +70,7 @@ class GpuRows final : public PageRows {
     Status gathered = failed_->Get();
     if (gathered.ok()) gathered = Guarded([&] { return source_.Gather({&slice, 1}); });
     if (!gathered.ok()) {
-      std::fill(rows.begin(), rows.end(), std::byte{0});  // Nobody will see them.
+      std::fill(rows.begin(), rows.end(), std::byte{0});  // The table is discarded.
       failed_->Set(std::move(gathered));
     }
     return rows;
@@ -131,8 +131,8 @@ class IngestTable {
   }
 
  private:
-  // Where memory is short fewer layers are packed ahead, and the table is written in smaller
-  // pieces.
+  // If memory is short fewer layers are packed ahead, and the
+  // table is written in smaller pieces.
   Status TakeMemory() {
     uint64_t layer_bytes = 0;  // Enough for every layer of every page.
     for (size_t i = 0; i < views_.size(); ++i) {
@@ -146,7 +146,7 @@ class IngestTable {
       write_bytes_ = sstable::kQuietWriteBytes;
       writes = sstable::kSnapshotWriteBuffers * write_bytes_;
     }
-    uint64_t layers = 0;  // Of each of two batches.
+    uint64_t layers = 0;  // In each of two batches.
     if (layer_bytes != 0) {
       const uint64_t room = (may_have - std::min(may_have, writes)) / layer_bytes;
       layers = std::clamp<uint64_t>(room / 2, kIngestLayersMin, 1 + uint64_t{context_.helpers});
@@ -191,9 +191,9 @@ class IngestTable {
 
   const IngestContext& context_;
   const IngestSource& source_;
-  std::vector<const GroupView*> views_;  // Of groups that have something, ascending.
+  std::vector<const GroupView*> views_;  // Of groups that have KV, ascending.
   std::vector<FragmentLayout> layouts_;  // Of those.
-  MemoryLine::Share share_;              // Of all that is packed and written with.
+  MemoryLine::Share share_;              // For all packing and writing.
   uint64_t batch_bytes_ = 0;
   size_t write_bytes_ = sstable::kSnapshotWriteBytes;
   GpuRows::Failed failed_;

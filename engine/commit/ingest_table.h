@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes what one append brings into a snapshot table of its own, straight from the caller's
-// memory: page by page, layer by layer gathered, packed and handed to the device
-// (engine/pages/page_writer.h), as sealing would lay it out, so that nothing reads it differently.
+// Writes the content of one append into a snapshot table of its own, straight from the caller's
+// memory: page by page and layer by layer it is gathered, packed and written
+// (engine/pages/page_writer.h). The layout is that of sealing, so that every reader treats it
+// alike.
 //
 // The table is not read back. Sealing does that because it then gives up a durable copy that may
-// have been acknowledged long ago; here nothing is acknowledged yet, and what is stored is under
-// checksums like a record of the log, which is believed after its sync as well. Reading back would
+// have been acknowledged long ago. Here nothing is acknowledged yet, and the stored bytes are under
+// checksums like a record of the log, which is trusted after its sync as well. Reading back would
 // double the time that an append of this size waits for the disk, and unpacking in memory alone
-// would cost a third more of the processor's.
+// would cost a third more processor time.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@ namespace cairn::engine {
 struct IngestSource {
   const ModelSpec* model = nullptr;
   const Delta* delta = nullptr;    // Checked against the model.
-  uint64_t node = 0;               // Whose positions they will be.
+  uint64_t node = 0;               // The node that the positions will belong to.
   uint64_t length = 0;             // Tokens before the delta's.
-  bool tokens = false;             // The ids go into the table as well.
-  const GpuSource* gpu = nullptr;  // Where the KV lies, if not in host memory. It is ready.
+  bool tokens = false;             // The ids go into the table, too.
+  const GpuSource* gpu = nullptr;  // Where the KV lies, if not in host memory. Ready to be read.
 };
 
 struct IngestContext {
@@ -38,7 +39,7 @@ struct IngestContext {
   Allocator allocator = Allocator::Default();
   io::Scheduler* scheduler = nullptr;
   io::Executor* executor = nullptr;
-  MemoryLine* memory = nullptr;  // Where it stands in line for what it needs.
+  MemoryLine* memory = nullptr;  // The line in which it waits for memory.
   uint32_t helpers = 1;          // Of the executor, at most.
   // Asked before every frame, and while it waits for memory; not Ok ends the work.
   std::function<Status()> go_on;
@@ -50,9 +51,9 @@ struct Ingested {
   uint64_t raw_bytes = 0;
 };
 
-// The table survives every crash when this returns. After any error there is none. Either way
-// nobody touches the delta's memory any more. kNoSpace, kIoError, kOutOfMemory, whatever go_on
-// says.
+// When this returns the table survives every crash. After any error there is no table. In both
+// cases nothing touches the delta's memory any more. kNoSpace, kIoError, kOutOfMemory, or the error
+// of go_on.
 Result<Ingested> WriteIngestTable(const IngestContext& context, const IngestSource& source);
 
 }  // namespace cairn::engine

@@ -14,7 +14,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Of the groups that bring something.
+// Visits groups that have KV.
 template <typename Visit>
 void ForEachView(const Delta& delta, const Visit& visit) {
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
@@ -22,7 +22,7 @@ void ForEachView(const Delta& delta, const Visit& visit) {
   }
 }
 
-// One token, and of each group at most the next position, no state.
+// One token, at most the next position of each group, no state.
 bool CanJoin(const Delta& delta, const ModelSpec& model) {
   if (delta.tokens.size() != 1 || !delta.spans.empty()) return false;
   bool can = true;
@@ -49,8 +49,8 @@ struct JoinedAppends::Joining {
   const uint64_t bytes;  // Raw.
   const std::shared_ptr<TicketState> ticket;
   std::vector<DeltaState> states;
-  Timer::Entry flush{};  // Of the first that waits.
-  bool full = false;     // With it.
+  Timer::Entry flush{};  // If it is the first that waits.
+  bool full = false;     // After this one.
 };
 
 uint64_t JoinedAppends::TokensWaiting(BranchId id) const {
@@ -66,7 +66,7 @@ std::optional<Result<Ticket>> JoinedAppends::Append(BranchId id, const Delta& de
                                                     bool kv_shed) {
   const uint64_t tokens_max = means_.limits->JoinedTokensMax(*model);
   if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
-  // What was accepted is told as that: all that needs memory comes before.
+  // After accepting, the caller must be told so: everything that needs memory comes before.
   const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
   Joining one{.delta = delta,
               .options = options,
@@ -86,7 +86,7 @@ std::optional<Result<Ticket>> JoinedAppends::Append(BranchId id, const Delta& de
     means_.timer->At(means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns,
                      std::move(one.flush));
   }
-  // Without room or memory for it now, the timer that the first of them set tries again.
+  // If there is no room or memory for it now, the timer that the first of them set tries again.
   if (one.full) static_cast<void>(Guarded([&] { return TryFlush(id); }));
   return Ticket(one.ticket);
 }
@@ -104,11 +104,11 @@ std::shared_ptr<TicketState> JoinedAppends::MakeTicket(BranchId id, const Append
   return state;
 }
 
-// False: the ordinary way takes it, or says why not.
+// False: the ordinary way takes it, or refuses it with the reason.
 Result<bool> JoinedAppends::Accept(BranchId id, Joining* one) {
   Lock lock(means_.mutex());
   CAIRN_ASSIGN_OR_RETURN(const Head* const head, means_.access->LoadToChange(id, &lock));
-  // Under the lock: what comes behind the last flush of Close would wait for ever.
+  // Under the lock: an append accepted after Close's last flush would wait for ever.
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
   const auto found = joined_.find(id);
@@ -155,25 +155,27 @@ Result<bool> JoinedAppends::Accept(BranchId id, Joining* one) {
 Result<bool> JoinedAppends::FitsBehind(const Head& head, const Joined* waiting,
                                        const Joining& one) const {
   const uint64_t tokens = waiting == nullptr ? 0 : waiting->tokens.size();
-  // Full, and the log had no room for it yet: the ordinary way says so.
+  // It is full, and the log had no room for it yet: the ordinary way returns that.
   if (tokens >= one.tokens_max) return false;
-  // Nor is KV joined that is exact to such that is not: an append is the one or the other.
+  // Exact and approximate KV are not joined: an append is one or the other.
   if (waiting != nullptr && one.has_kv &&
       waiting->exact.value_or(one.delta.exact) != one.delta.exact) {
     return false;
   }
-  // Nor are states joined that one record has no room for.
+  // States are not joined if one record has no room for them.
   if (waiting != nullptr && !means_.limits->StatesFit(waiting->states, one.states)) return false;
   const uint64_t length = head.lengths[kTokenLane] + tokens;
   CAIRN_RETURN_IF_ERROR(CheckLength(length, one.options.expected_length));
   bool goes_on = true;
   ForEachView(one.delta, [&](const GroupView& view) {
     const uint64_t staged = waiting == nullptr ? 0 : waiting->kv_counts[view.group];
-    // What does not simply go on leaves a gap, or is refused, in words, by the ordinary way.
+    // Positions that do not just continue leave a gap, or are refused with words, by the ordinary
+    // way.
     goes_on &= view.position == head.lengths[1 + view.group] + staged &&
                view.position + view.count <= length + 1;
   });
-  // What was accepted is applied later, come what may. Without room the ordinary way refuses it.
+  // An accepted append must be applied later in any case. If there is no room the ordinary way
+  // refuses it.
   return goes_on && head.use->HasRoom(one.bytes) && !means_.host->LogIsHeld(one.bytes);
 }
 
@@ -204,7 +206,7 @@ Timer::Entry JoinedAppends::FlushLater(BranchId id) {
 
 // ---------------------------------------------------------------- flushed
 
-// What the record refers to until it is published.
+// The record refers to this until it is published.
 struct JoinedAppends::Flushing {
   std::unique_ptr<Joined> joined;
   std::vector<GroupView> views;
@@ -223,7 +225,7 @@ Status JoinedAppends::TryFlush(BranchId id, bool stays_if_full) {
     Lock lock(means_.mutex());
     if (!joined_.contains(id)) return Status::Ok();
     const Status loaded = means_.access->LoadToChange(id, &lock).status();
-    const auto found = joined_.find(id);  // Another thread may have been faster.
+    const auto found = joined_.find(id);  // Another thread may have flushed it.
     if (found == joined_.end()) return Status::Ok();
     Joined& waiting = *found->second;
     committed = Commit(id, loaded, &waiting, &flushing);
@@ -248,7 +250,7 @@ Status JoinedAppends::TryFlush(BranchId id, bool stays_if_full) {
   return Status::Ok();
 }
 
-// Under the lock. `loaded`: whether the branch could be had. Without memory all of it stays.
+// Under the lock. `loaded`: status of loading the branch. If there is no memory all appends stay.
 Status JoinedAppends::Commit(BranchId id, const Status& loaded, Joined* waiting,
                              Flushing* flushing) {
   for (uint32_t group = 0; group < waiting->kv_counts.size(); ++group) {
@@ -305,14 +307,14 @@ Status JoinedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
     const Status status = means_.committer->Retrying(
         policy, [&] { return Attempt::Of(TryFlush(id, /*stays_if_full=*/true)); });
     if (status.code() != StatusCode::kNoSpace) return status;
-    const Status ended = TryFlush(id);  // No room comes, and its tickets are told.
+    const Status ended = TryFlush(id);  // No room comes: ends the tickets with that.
     if (ended.code() != StatusCode::kBusy) return ended;
   }
 }
 
 Result<const Head*> JoinedAppends::LookAt(BranchId id, Lock* lock) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
-  static_cast<void>(Flush(id));  // A failure is that of the tickets, which it ended.
+  static_cast<void>(Flush(id));  // Its tickets end with a failure.
   *lock = Lock(means_.mutex());
   return means_.access->LoadBranch(id, lock);
 }
@@ -323,7 +325,7 @@ bool JoinedAppends::FlushTo(std::span<const uint64_t> branches, Lock* lock) {
   });
   if (waiting == branches.end() || !CAIRN_KEPT(kFlushBeforeExpected)) return false;
   lock->unlock();
-  // A failure ended the tickets; there is nobody else to tell.
+  // A failure ended the tickets; no other caller waits for it.
   static_cast<void>(Flush(BranchId{*waiting}));
   lock->lock();
   return true;
@@ -337,7 +339,7 @@ void JoinedAppends::FlushAll() {
       if (joined_.empty()) return;
       id = joined_.begin()->first;
     }
-    // A failure ended the tickets; there is nobody else to tell.
+    // A failure ended the tickets; no other caller waits for it.
     static_cast<void>(Flush(id));
   }
 }

@@ -2,14 +2,15 @@
 //
 // delta_batch_tokens: one-token appends to a branch wait in staging until enough have come, a timer
 // runs out, or anything else touches the branch; then they go into the log as one record. Tickets
-// complete with that record, so joining costs latency (delta_batch_wait_ns at most), never meaning.
+// complete with that record, so joining costs latency (at most delta_batch_wait_ns) and changes
+// nothing else.
 //
-//   accepted   its room is taken: quota, staging, what its ticket needs; it is applied, come what
-//              may, or its ticket is told why not
-//   flushed    one record with all that wait; what it has no room or memory for yet goes on waiting
+//   accepted   its room is taken: quota, staging, its ticket's memory. It will be applied, or its
+//              ticket ends with the reason why not
+//   flushed    one record with all that wait; appends without room or memory go on waiting
 //
-// Thread-safe. Guarded by the commit lock: what waits. No lock may be held around its calls, but
-// where they take one.
+// Thread-safe. The commit lock guards the waiting appends. The caller holds no lock, except where a
+// call takes one.
 #pragma once
 
 #include <atomic>
@@ -38,24 +39,26 @@ class JoinedAppends {
   JoinedAppends(const JoinedAppends&) = delete;
   JoinedAppends& operator=(const JoinedAppends&) = delete;
 
-  // Nothing when the delta cannot be joined and goes its own way.
+  // Nothing when the delta cannot be joined and must go another way.
   std::optional<Result<Ticket>> Append(BranchId id, const Delta& delta,
                                        const AppendOptions& options,
                                        std::shared_ptr<const ModelSpec> model, bool kv_shed);
 
-  // kBusy: not now. With `stays_if_full` what there is no room for is not ended with kNoSpace.
+  // kBusy: not now. With `stays_if_full` appends without room go on waiting instead of ending with
+  // kNoSpace.
   Status TryFlush(BranchId id, bool stays_if_full = false);
   Status Flush(BranchId id);  // Waits for the log's memory.
-  // For calls that wait for room: what was accepted before waits with them.
+  // For calls that wait for room: appends that were accepted before wait with them.
   Status FlushWithRoom(BranchId id, uint64_t deadline_ns);
   void FlushAll();
-  // Whether anything waited to be joined to one of these: not any more, and the lock was let go
-  // meanwhile.
+  // Flushes appends that wait for any of these branches. True: there were some, and the lock was
+  // released meanwhile.
   bool FlushTo(std::span<const uint64_t> branches, Lock* lock);
-  // The branch and its path, for reading, with what was accepted for it; the lock is taken.
+  // The branch and its path, for reading, after its accepted appends were applied; takes the lock.
   // kInvalidState, kNotFound.
   Result<const Head*> LookAt(BranchId id, Lock* lock);
-  // For Close. What there is no memory to flush ends with kOutOfMemory, which is told.
+  // For Close. Appends that cannot be flushed for want of memory end with kOutOfMemory, which is
+  // reported.
   Status EndAll();
 
   // REQUIRES: the commit lock.
@@ -63,21 +66,21 @@ class JoinedAppends {
   uint64_t TokensWaiting(BranchId id) const;
 
  private:
-  // What waits for one branch.
+  // The appends that wait for one branch.
   struct Joined {
     std::shared_ptr<const ModelSpec> model;
     std::unique_ptr<KvStaging> staging;
-    uint64_t length = 0;  // Of the branch when the first came.
+    uint64_t length = 0;  // Of the branch, when the first append came.
     std::vector<TokenId> tokens;
-    std::optional<bool> exact;        // Of the KV that it has so far; without: there is none.
-    uint64_t bytes = 0;               // Raw, of KV and tokens; taken of the quota...
+    std::optional<bool> exact;        // Of its KV so far; nothing: it has none.
+    uint64_t bytes = 0;               // Raw, of KV and tokens; charged to the quota...
     std::string ns;                   // ...of this namespace.
     std::vector<uint64_t> kv_counts;  // By group.
     std::vector<DeltaState> states;
     std::vector<std::pair<Durability, std::shared_ptr<TicketState>>> tickets;
   };
   struct Joining;   // One append on its way to the others.
-  struct Flushing;  // What waited, on its way into the log.
+  struct Flushing;  // Appends on their way into the log.
 
   std::shared_ptr<TicketState> MakeTicket(BranchId id, const AppendOptions& options, bool kv_shed);
   Result<bool> Accept(BranchId id, Joining* one);

@@ -22,12 +22,12 @@
 
 namespace cairn::engine {
 
-// A strip is hashed, read and verified whole; below a disk block that would cost more than it
-// saves.
+// A strip is hashed, read and verified whole. Strips smaller than a disk block would cost more than
+// they save.
 inline constexpr uint32_t kStripBytesMin = 4096;
 inline constexpr uint32_t kSliceAlignment = 64;
 
-// What a strip holds, in the low half of its tag; the layer group in the high half. On disk.
+// The content of a strip, in the low half of its tag; the high half is the layer group. On disk.
 enum class StripTag : uint32_t { kTokens = 1, kKv = 2, kSampler = 3, kMetadata = 4 };
 
 // Where the slices of `count` positions of a group lie.
@@ -64,11 +64,12 @@ struct DeltaWindow {
 // Payload bytes of the window's KV.
 uint64_t WindowKvBytes(const ModelSpec& model, const Delta& delta, const DeltaWindow& window);
 
-// What a delta brings to a branch of `length` tokens, states excepted, wherever it will lie.
+// The ranges that a delta adds to a branch of `length` tokens, without states, wherever they will
+// lie.
 std::vector<LaneRange> LanesOf(const Delta& delta, uint64_t length);
 std::vector<ContentSpan> SpansOf(const Delta& delta);
 
-// A sampler or metadata, encoded, that belongs after the first `tokens` of the delta's.
+// An encoded sampler or metadata that belongs after the first `tokens` tokens of the delta.
 struct DeltaState {
   uint32_t lane = 0;  // kSamplerLane or kMetadataLane.
   uint64_t tokens = 0;
@@ -80,18 +81,18 @@ std::vector<DeltaState> StatesOf(const Delta& delta);
 // The payload of one record, described before it is copied. Borrows the delta and the model.
 class DeltaPayload {
  public:
-  // Takes `states` last: where it finds no memory the caller still has them.
+  // Takes over `states` last: if it runs out of memory the caller still has them.
   DeltaPayload(const ModelSpec& model, const Delta& delta, const DeltaWindow& window,
                std::vector<DeltaState>&& states);
 
   // Lane ranges with strips set. Those of tokens and states count from the branch's length, which
-  // is known under the commit lock only: see SetLength.
+  // is known only under the commit lock: see SetLength.
   const std::vector<LaneRange>& lanes() const { return lanes_; }
   void SetLength(uint64_t length_before);
   const std::vector<wal::Strip>& strips() const { return strips_; }
   uint64_t bytes() const { return bytes_; }
   uint64_t kv_bytes() const { return kv_bytes_; }
-  // For a payload that was not written after all.
+  // For a payload that is not written after all.
   std::vector<DeltaState> TakeStates() { return std::move(states_); }
   uint64_t token_strip_bytes() const { return window_.token_count * sizeof(TokenId); }
 

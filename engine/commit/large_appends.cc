@@ -59,13 +59,13 @@ StagedWindow* StagedOf(const LargeAppends::Large& large) {
 
 // ---------------------------------------------------------------- begun
 
-// What is ingested takes next to nothing; of the rest no more is waited for than a segment.
+// An ingested append takes next to nothing of the log; others wait for at most a segment.
 uint64_t LargeAppends::LogBytes(const ModelSpec& model, const Delta& delta) const {
   const uint64_t bytes = PayloadBytes(model, delta);
   return means_.limits->IsIngested(bytes) ? 0 : std::min(bytes, means_.options->segment_bytes);
 }
 
-// The branch's length. `bytes` are to go into the log.
+// Returns the branch's length. `bytes` will go into the log.
 Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected& expected,
                                      bool wait, uint64_t deadline_ns) {
   RetryPolicy policy{.branch = id, .log_bytes = bytes, .deadline_ns = deadline_ns};
@@ -73,7 +73,8 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
   uint64_t length = 0;
   const auto begin = [&]() -> Attempt {
     while (true) {
-      // What has begun goes on, whatever the log's limit says: its parts keep the log as it is.
+      // An append that has begun goes on, whatever the log's limit is: its parts keep the log from
+      // shrinking.
       if (means_.host->LogIsHeld(bytes)) {
         return Attempt::Refused(
             Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows"));
@@ -123,7 +124,7 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
       means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->is_job = true;
   state->kv_shed = borrowed.kv_shed;
-  const auto number = std::make_shared<std::atomic<uint64_t>>(0);  // Of what is waited for.
+  const auto number = std::make_shared<std::atomic<uint64_t>>(0);  // Of its wait for arrival.
   state->abandoned = [weak = std::weak_ptr<void>(means_.host->Hold()), this, number,
                       id = borrowed.branch, give_up = borrowed.source.arrival.give_up] {
     const auto store = weak.lock();
@@ -135,7 +136,7 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   state->length = length + borrowed.delta.tokens.size();
   state->started_ns = means_.world.scheduler->MonotonicNs();
   const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
-  std::shared_ptr<Timer::Entry> cut;  // Shared: what is posted can be copied.
+  std::shared_ptr<Timer::Entry> cut;  // Shared: posted functions must be copyable.
   if (deadline_ns != io::kNoDeadline) {
     cut = std::make_shared<Timer::Entry>(means_.tickets->CutLater(state));
   }
@@ -156,7 +157,7 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   return Ticket(state);
 }
 
-// The job. `cut`: for the ticket's deadline, if it has one.
+// The job. `cut`: entry for the ticket's deadline, if it has one.
 void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
                        uint64_t deadline_ns, const std::shared_ptr<TicketState>& state,
                        Timer::Entry* cut) {
@@ -192,7 +193,7 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
 
 // ---------------------------------------------------------------- gathered
 
-// Until the source may be read, and is known to kernels.
+// Waits until the source may be read and kernels have its description.
 Status LargeAppends::AwaitSource(const Large& large) {
   if (large.source == nullptr) return Status::Ok();
   if (large.source->arrival.await != nullptr) {
@@ -203,7 +204,7 @@ Status LargeAppends::AwaitSource(const Large& large) {
   return large.source->gpu == nullptr ? Status::Ok() : large.source->gpu->Prepare();
 }
 
-// Follows Begin, which gave `length`, and ends what that began.
+// Call after Begin, which returned `length`; ends what Begin began.
 Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
   struct End {
     Committer* committer;
@@ -214,17 +215,17 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
   uint64_t node = 0;
   const bool ingested = means_.limits->IsIngested(large.model, large.delta);
   {
-    // What does not fit the branch is refused before a byte is written.
+    // A delta that does not fit the branch is refused before a byte is written.
     Committer::Lock lock(means_.mutex());
     CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(large.branch, &lock));
     CAIRN_ASSIGN_OR_RETURN(const Op op,
                            ResolveAppend(means_.tree(), static_cast<uint64_t>(large.branch),
                                          LanesOf(large.delta, length), SpansOf(large.delta)));
-    // How much a table makes of it is known when it is there.
+    // The size of a table is known only when it is written.
     if (!ingested) {
       CAIRN_RETURN_IF_ERROR(CheckQuota(*head, RawBytes(large.model, large.delta)));
     }
-    // A table names the node; one that is still to be made has its id from here on.
+    // A table names the node; a node that is still to be made gets its id here.
     node = ingested && (op.flags & kOpNewNode) != 0 ? means_.tree().TakeId() : op.node;
   }
   if (ingested) return Ingest(large, length, node);
@@ -289,7 +290,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
     return applied;
   }
   CallCounters& counters = *means_.counters;
-  // Small ones are to be merged.
+  // Small tables must be merged.
   if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
     means_.host->Kick();
   }
@@ -349,7 +350,7 @@ class LargeAppends::PartResolver final : public Resolver {
       cancelled_ = ticket_ != nullptr && ticket_->cancel_requested();
       return !cancelled_;
     });
-    // The record must still be whole; what was not copied becomes zeros, and counts for nobody.
+    // The record must still be complete; parts that were not copied become zeros, and never count.
     for (size_t i = hashes_.size(); i < payload_.strips().size(); ++i) {
       const std::span<std::byte> strip(slot_.payload + slot_.strip_offsets[i],
                                        payload_.strips()[i].bytes);
@@ -385,7 +386,7 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
   DeltaPayload payload(large.model, *delta, window, {});
   payload.SetLength(length);
   PartResolver record(payload, unit, large.ticket);
-  // A job keeps no thread waiting.
+  // A job does not keep a thread waiting.
   if (large.ticket == nullptr) means_.host->SlowDown(payload.bytes(), large.deadline_ns);
   const Attempt ended = means_.committer->Commit(
       &record, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
@@ -410,8 +411,8 @@ Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
     record_bytes.push_back(windows.back().token_count * sizeof(TokenId) +
                            WindowKvBytes(large.model, large.delta, windows.back()));
   }
-  // Parts that are followed by a refusal fill the log for nothing: a caller that tries again and
-  // again would take what is being freed for it.
+  // If some parts are refused, those before them fill the log in vain: a caller that retries would
+  // take all space that is being freed for them.
   if (const Status full = means_.log->CheckRoom(record_bytes); !full.ok()) {
     means_.host->OnRefused(full);
     return full;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Appends larger than one record, asynchronous ones on borrowed memory, and those from a GPU. What
-// is written first counts with the append record that comes last. Until that one is reserved
-// nothing is applied, so cancelling is a matter of stopping.
+// Appends larger than one record, asynchronous ones on borrowed memory, and those from a GPU. The
+// payload is written first and counts with the append record that comes last. Until that record is
+// reserved nothing is applied, so cancelling means only to stop.
 //
 //   parts      a *unit*: records of kind kPart carry the payload, and the unit's last record, an
-//              ordinary append, makes it count. What recovery finds of an unfinished unit it drops.
-//   whole      what fits a record, and comes from a GPU or is not there yet.
+//              ordinary append, makes it count. Recovery drops unfinished units.
+//   whole      an append that fits a record, and comes from a GPU or is not there yet.
 //   ingested   from direct_ingest_bytes on: the KV goes into a snapshot table of its own
 //              (ingest_table.h), which is durable before the append record that names it is placed.
 //              A table that no record names is an orphan, which the next opening removes.
@@ -33,28 +33,29 @@ class LargeAppends {
   LargeAppends(const LargeAppends&) = delete;
   LargeAppends& operator=(const LargeAppends&) = delete;
 
-  // Where the KV of a delta comes from, if not from host memory that may be read at once.
+  // The source of a delta's KV, if that is not host memory which may be read at once.
   struct Source {
     std::shared_ptr<GpuSource> gpu{};        // Of a view of GPU memory; and then, unless it goes
     std::shared_ptr<StagedWindow> staged{};  // into a table, where it comes to.
     Arrival arrival{};
   };
 
-  // One delta to a branch. What it refers to, and the model, outlives the call, or the job.
+  // One delta to a branch. The memory that it refers to, and the model, outlive the call or the
+  // job.
   struct Large {
     BranchId branch{};
     const Delta& delta;
     const Expected& expected;
     const ModelSpec& model;
     uint64_t deadline_ns = io::kNoDeadline;
-    TicketState* ticket = nullptr;  // Of a job; else the caller waits.
+    TicketState* ticket = nullptr;  // Of a job; null: the caller waits.
     const Source* source = nullptr;
   };
-  // By the calling thread. Waits for another one of the branch.
+  // On the calling thread. Waits for another large append of the branch.
   Result<Applied> Append(const Large& large);
 
-  // By a job. Neither waits for another one of the branch: kBusy. `keep` lives as long as the
-  // delta's memory is read.
+  // As a job. Neither call waits for another large append of the branch: kBusy. `keep` lives as
+  // long as the delta's memory is read.
   struct Borrowed {
     BranchId branch{};
     Delta delta;

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts the bytes of every file of a store against max_bytes, and what the disk has free. Space is
-// taken before a block is allocated and returned after it is freed, so the cap holds at every
-// moment.
+// Counts the bytes of every file of a store against max_bytes, and against the free space of the
+// disk. Space is taken before a block is allocated and returned after it is freed, so the cap holds
+// at every moment.
 //
 //   0            data may take up to here             max_bytes, or all that the disk has
 //   |----------------------------------|-- the reserve --|
 //
-// The reserve is for what gives space back (wal::Purpose::kReclaim): tables that take over what an
-// old log segment holds, or the live part of a table, and the index that must be written before. So
-// a store that is full of data can be made smaller. It is whole again when that is done. The
-// ballast of the log, which keeps drops and rewinds possible, lies outside of it, in segments of
-// its own.
+// The reserve is for work that gives space back (wal::Purpose::kReclaim): tables that take over the
+// content of an old log segment or the live part of a table, and the index that must be written
+// before. So a store that is full of data can be made smaller; afterwards the reserve is whole
+// again. The ballast of the log, which keeps drops and rewinds possible, lies outside the reserve,
+// in segments of its own.
 //
-// A store that was opened with a smaller cap than it has bytes takes no data; what gives space back
-// may use as much as the reserve on top of what there is, or it could never become smaller.
+// A store that was opened with a cap below its bytes takes no data. Work that gives space back may
+// then use as much as the reserve on top of them, or the store could never become smaller.
 //
-// Of the disk the reserve is not taken, only left free; what others write there may use it up. It
-// is asked what it has free before data takes of it, when something was returned and in each round
-// of the space thread.
+// The reserve is not allocated on the disk, only left free; other programs may use it up. The
+// disk's free space is asked for before data takes of it, when something was returned, and in each
+// round of the space thread.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@
 
 namespace cairn::engine {
 
-// What is kept of max_bytes in a store with such log segments, see kReserveShare: one segment is
-// for the log to go on where it has none left, the rest for tables.
+// The reserve of max_bytes in a store with segments of this size, see kReserveShare: one segment
+// for the log to go on if it has none left, the rest for tables.
 constexpr uint64_t ReserveBytes(uint64_t max_bytes, uint64_t segment_bytes) {
   const uint64_t tables = std::clamp(max_bytes / kReserveShare, kReserveBytesMin, kReserveBytesMax);
   return std::min(2 * segment_bytes + tables, max_bytes / 2);
@@ -46,13 +46,13 @@ class ByteLedger final : public wal::SpaceGrant {
   ByteLedger(uint64_t max_bytes, std::function<uint64_t()> disk_free)
       : max_bytes_(max_bytes), disk_free_(std::move(disk_free)), reclaim_max_(max_bytes) {}
 
-  // Before anything is taken. Nothing is kept until then.
+  // Sets the reserve. Call before anything is taken; there is none until then.
   void Keep(uint64_t reserve_bytes) {
     const MutexLock lock(&mutex_);
     reserve_bytes_ = std::min(reserve_bytes, max_bytes_);
   }
 
-  // What the disk refuses of the reserve it will tell itself.
+  // A reclaim is not checked against the disk: writing will tell if the disk refuses it.
   Status Take(uint64_t bytes, wal::Purpose purpose) override {
     const bool reclaim = purpose == wal::Purpose::kReclaim;
     if (!reclaim) LookAtDisk();
@@ -78,11 +78,11 @@ class ByteLedger final : public wal::SpaceGrant {
   void LookAtDisk() {
     const uint64_t free_bytes = disk_free_();
     const MutexLock lock(&mutex_);
-    // What was taken and has no blocks yet is nobody else's.
+    // Bytes that were taken and have no blocks yet are promised to their taker.
     disk_free_bytes_ = free_bytes - std::min(free_bytes, promised_bytes_);
   }
 
-  // What is there already, whatever the cap says.
+  // Counts bytes that exist already, whatever the cap says.
   void TakeAnyway(uint64_t bytes) override {
     const MutexLock lock(&mutex_);
     used_bytes_ += bytes;
@@ -107,7 +107,7 @@ class ByteLedger final : public wal::SpaceGrant {
     return used_bytes_ > max_bytes_ - reserve_bytes_ || disk_free_bytes_ < reserve_bytes_;
   }
 
-  // Not the cap alone, the disk itself has less than the reserve.
+  // The disk itself, not only the cap, has less room than the reserve.
   bool DiskIsShort() const {
     const MutexLock lock(&mutex_);
     return disk_free_bytes_ < reserve_bytes_;
@@ -117,7 +117,7 @@ class ByteLedger final : public wal::SpaceGrant {
     const MutexLock lock(&mutex_);
     return used_bytes_;
   }
-  // What data may take at most, with what it has by now.
+  // The most that data may take, including what it has taken.
   uint64_t data_bytes_max() const {
     const MutexLock lock(&mutex_);
     const uint64_t disk_room = DiskRoomLocked(wal::Purpose::kData);
@@ -153,7 +153,7 @@ class ByteLedger final : public wal::SpaceGrant {
   const std::function<uint64_t()> disk_free_;
   uint64_t promised_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;  // Taken, and not on the disk yet.
   uint64_t disk_free_bytes_ CAIRN_GUARDED_BY(mutex_) = UINT64_MAX;  // Less what was taken since.
-  uint64_t reclaim_max_ CAIRN_GUARDED_BY(mutex_);  // max_bytes_, or more as long as there is more.
+  uint64_t reclaim_max_ CAIRN_GUARDED_BY(mutex_);  // max_bytes_, or more while more is used.
   uint64_t reserve_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t used_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
 };

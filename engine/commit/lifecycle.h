@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may call what, and when: open or closed, in which process, for writing, healthy; and the
-// times that calls go by.
+// Which calls are allowed when: open or closed, in which process, for writing, healthy; and the
+// clocks that calls use.
 //
 // Thread-safe, but for SetLog. Takes no lock.
 #pragma once
@@ -20,12 +20,12 @@ namespace cairn::engine {
 
 class Lifecycle {
  public:
-  // What is named outlives this. `directory`: how the store is called in errors.
+  // The scheduler and options outlive this. `directory`: the store's name in errors.
   Lifecycle(io::Scheduler& scheduler, std::string directory, const Options* options);
   Lifecycle(const Lifecycle&) = delete;
   Lifecycle& operator=(const Lifecycle&) = delete;
 
-  // Before CheckWritable and PoisonStatus are asked.
+  // Call before CheckWritable and PoisonStatus.
   void SetLog(const wal::Log* log) { log_ = log; }
 
   // --- A store is opened once, and closed once.
@@ -33,8 +33,9 @@ class Lifecycle {
   void Close() { open_.store(false); }
   const std::atomic<bool>& open() const { return open_; }
 
-  // Held by calls that use the executor, which ends in the store's Close: that waits for them. It
-  // begins before its call looks whether the store is open, so Close either sees it or is seen.
+  // Held by calls that use the executor, which ends in the store's Close: Close waits for them. A
+  // call takes it before it checks whether the store is open, so Close either sees the use, or the
+  // call sees that the store is closed.
   class Use {
    public:
     explicit Use(Lifecycle* of) : of_(of) { of_->uses_.fetch_add(1); }
@@ -48,22 +49,22 @@ class Lifecycle {
   // REQUIRES: closed.
   void AwaitUses();
 
-  // --- Every public entry asks before it calls anything else. In a child of fork() no lock may be
-  // taken, since a thread of the parent may have held it; and nothing be written that is shared.
+  // --- Every public entry calls this before anything else. In a child of fork() no lock may be
+  // taken, since a thread of the parent may have held it, and nothing shared may be written.
   Status CheckProcess() const;
   bool IsInChild() const;
 
-  // --- What a call needs: kInvalidState, kInvalidArgument, kReadOnly, kPoisoned.
+  // --- Conditions of a call: kInvalidState, kInvalidArgument, kReadOnly, kPoisoned.
   Status CheckUsable() const;                            // Open.
   static Status CheckDurability(Durability durability);  // The level is one that exists.
-  // And neither read-only nor poisoned.
+  // As above, and neither read-only nor poisoned.
   Status CheckWritable() const { return CheckWritable(Durability::kPower); }
   Status CheckWritable(Durability durability) const;
   Status CheckWritable(const AppendOptions& options) const;
   Status PoisonStatus() const;  // kPoisoned with the cause, or Ok.
 
-  // --- The wall clock as it would be if nobody had set it since the store was opened: what is
-  // written down, and what expiry and the order of eviction go by.
+  // --- The wall clock as if nobody had set it since the store was opened: the time that is
+  // recorded, and by which expiry and the order of eviction go.
   uint64_t NowNs() const;
   uint64_t opened_wall_ns() const { return opened_wall_ns_; }
   uint64_t Deadline(uint64_t timeout_ns) const;

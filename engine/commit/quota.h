@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the policy of a namespace (cairn/keep.h) says to an append. Under the commit lock.
+// Applies the policy of a namespace (cairn/keep.h) to an append. Under the commit lock.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace cairn::engine {
 
 // Whether the KV of an append to the branch is wanted.
 bool KeepsKv(const Head& head, const AppendOptions& options);
-// After an append was applied: whether it may stay. Or before: whether `more` bytes may be.
-// kNoSpace, with kNamespaceQuota.
+// Called after an append was applied, to check whether it may stay; or before, with its `more`
+// bytes. kNoSpace, with kNamespaceQuota.
 Status CheckQuota(const Head& head, uint64_t more = 0);
 
 }  // namespace cairn::engine

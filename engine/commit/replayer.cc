@@ -21,7 +21,7 @@ Status Replayer::DecideAll() { return engine::DecideAll(tree_, &lock_); }
 
 Status Replayer::Apply(const wal::RecordView& record) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<Op> ops, DecodeRecord(record));
-  // The index has it; but parts may count only with a record that it does not have.
+  // The index has it. But parts may count only with a later record that the index does not have.
   const bool in_index = record.sequence <= index_sequence_;
   if (in_index && (ops.empty() || ops.front().kind != OpKind::kPart)) {
     open_units_.erase(record.unit);
@@ -30,7 +30,7 @@ Status Replayer::Apply(const wal::RecordView& record) {
   const RollbackUnlessCommitted rollback{&transaction_};
   uint32_t token_prefix = record.location.bytes;
   std::vector<CommittedOp> committed;  // If observed.
-  std::vector<Part> parts;             // Of the unit that the record ends: of one op.
+  std::vector<Part> parts;             // Of the unit that a record of one op ends.
   for (Op& op : ops) {
     uint32_t prefix = record.location.bytes;
     for (const LaneRange& lane : op.lanes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The records of a log, applied to a tree again. Nothing is decided: ops say what was.
+// Applies the records of a log to a tree again. Nothing is decided: ops hold the decisions.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace cairn::engine {
 
 class Replayer {
  public:
-  // Nobody else has the tree meanwhile. Its index has what was logged up to `index_sequence`.
-  // Observers of `committer` are told.
+  // The caller has the tree to itself. Its index has everything that was logged up to
+  // `index_sequence`. Observers of `committer` learn of the replay.
   Replayer(Tree* tree, Committer* committer, uint64_t index_sequence);
 
   // All of the record or nothing. kCorruption: it does not fit.
   Status Apply(const wal::RecordView& record);
-  // After the last: else what died since the index was written would count until somebody asked.
+  // Call after the last record: nodes that died since the index was written would count until then.
   Status DecideAll();
 
  private:

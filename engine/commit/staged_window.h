@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A window of a delta whose KV lies in the memory of a GPU, brought into staging memory: from there
-// on it is a delta like any other.
+// A window of a delta whose KV lies in the memory of a GPU, copied into staging memory: the result
+// is a delta like any other.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace cairn::engine {
 
 class StagedWindow {
  public:
-  // Room for windows of so many bytes (WindowKvBytes). kBusy when there is none just now,
+  // Room for windows of this size (WindowKvBytes). kBusy when there is none now,
   // kOutOfMemory.
   static Result<std::shared_ptr<StagedWindow>> Make(StagingPool* pool, uint64_t bytes);
   ~StagedWindow();
@@ -28,12 +28,12 @@ class StagedWindow {
 
   uint64_t bytes() const { return buffer_.size(); }
 
-  // Replaces what was here. Waits for the device; the source is ready. Model and delta outlive what
-  // is made of this.
+  // Replaces the previous content. Waits for the device; the source must be ready. Model and delta
+  // outlive this.
   Status Gather(const GpuSource& source, const ModelSpec& model, const Delta& delta,
                 const DeltaWindow& window);
-  // The delta, with the KV of the window, until the next Gather. Views have the order that they
-  // have there.
+  // The delta, with the KV of the window, until the next Gather. Views are in the order of the
+  // delta.
   const Delta& delta() const { return delta_; }
 
  private:

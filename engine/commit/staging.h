@@ -16,7 +16,7 @@
 
 namespace cairn::engine {
 
-// How much staging memory there is. Thread-safe.
+// A bounded amount of staging memory. Thread-safe.
 class StagingPool {
  public:
   StagingPool(Allocator allocator, uint64_t max_bytes, MemoryBudget* budget)
@@ -35,8 +35,8 @@ class StagingPool {
 };
 
 // KV of `capacity` positions for all groups of a model that keep positions and not states, each
-// group from its own first position on, in canonical order. Put of different (group, layer,
-// positions) may run at once.
+// group from its own first position on, in canonical order. Puts of different (group, layer,
+// positions) may run concurrently.
 class KvStaging {
  public:
   static Result<std::unique_ptr<KvStaging>> Make(StagingPool* pool,
@@ -45,10 +45,10 @@ class KvStaging {
                                                  uint64_t capacity);
   ~KvStaging();
 
-  // Copies what the (validated) view describes of one layer. `base_index`: which of its layer
-  // bases.
+  // Copies the part of the (validated) view that belongs to one layer. `base_index`: index of its
+  // layer base.
   void Put(const GroupView& view, uint32_t layer, uint32_t base_index);
-  // The same out of the memory of a GPU. `view` is the only one of the source, of one layer.
+  // The same from the memory of a GPU. `view` is the only one of the source, with one layer.
   Status PutFromGpu(const GpuSource& source, const GroupView& view, uint32_t layer);
   // A view of the first `count` positions of a group; lives as long as this.
   GroupView View(uint32_t group, uint64_t count) const;

@@ -21,19 +21,19 @@ uint64_t DeadlineIn(io::Scheduler& scheduler, uint64_t timeout_ns) {
   return timeout_ns > io::kNoDeadline - now ? io::kNoDeadline : now + timeout_ns;
 }
 
-// Not Ok: the ticket must not be asked. In a child of fork() its end is the parent's affair.
+// Not Ok: the ticket must not be touched. In a child of fork() only the parent may end it.
 Status Usable(const std::shared_ptr<TicketState>& state) {
   if (state == nullptr) return Status(StatusCode::kInvalidState, "an empty ticket");
   if (!CAIRN_KEPT(kNotInChild) || !state->IsInChild()) return Status::Ok();
   return Status(StatusCode::kInvalidState, "used in a child process after fork()");
 }
 
-// The descriptor of a queue is one with the parent's: to empty it here would empty it there.
+// The descriptor of a queue is shared with the parent: draining it here would drain it there.
 bool IsUsable(const std::shared_ptr<CompletionQueueState>& state) {
   return state != nullptr && !(CAIRN_KEPT(kNotInChild) && state->IsInChild());
 }
 
-// Made before they are needed: to cancel needs no memory.
+// Made in advance: cancelling needs no memory.
 const Status kCancelledEarly(StatusCode::kCancelled, "cancelled before it began");
 const Status kCancelledLate(StatusCode::kUnknownOutcome,
                             "cancelled after it was given to the log; expected_length settles it");
@@ -94,8 +94,8 @@ bool TicketState::Finish(Status status) {
   Release();
   done_.store(1, std::memory_order_release);
   world_.scheduler->WakeAll(done_);
-  // The completion holds this ticket: holding the queue as well would keep both for ever when
-  // nobody drains it.
+  // The completion holds this ticket. If the ticket held the queue as well, both would live for
+  // ever when nobody drains it.
   if (const auto queue = std::exchange(queue_, nullptr); queue != nullptr) {
     queue->Push(shared_from_this());
   }
@@ -120,7 +120,7 @@ Status TicketState::WaitLayer(size_t layer, LayerState state, uint64_t deadline_
                                                     std::to_string(layers.size()));
   }
   std::atomic<uint32_t>& word = layers[layer];
-  // Once the ticket is over the word may be gone. It gets its last state before.
+  // Once the ticket is over the word may be gone. It gets its last state before that.
   while (!done()) {
     const uint32_t seen = word.load(std::memory_order_acquire);
     if (seen == state || seen == kLayerComplete) return Status::Ok();
@@ -141,8 +141,8 @@ bool TicketState::BeginJob() { return !started_.exchange(true, std::memory_order
 
 Status TicketState::Cancel() {
   if (done()) return status_;
-  // Sequentially consistent, as is the job's Release and then look at cancel_: one of the two sees
-  // the other, so a job that is over with its memory is not waited for.
+  // Sequentially consistent, like the job's Release before it reads cancel_: one of the two sees
+  // the other, so Cancel does not wait for a job that is done with its memory.
   cancel_.store(true);
   if (!is_job || released()) {
     Finish(kCancelledLate);
@@ -171,11 +171,11 @@ Status Ticket::status() const {
 
 Status Ticket::Wait(uint64_t timeout_ns) {
   const io::NoCancel guard;
-  return Guarded([&]() -> Status {  // Without memory the wait ends. The call goes on.
+  return Guarded([&]() -> Status {  // If there is no memory the wait ends. The call goes on.
     CAIRN_RETURN_IF_ERROR(Usable(state_));
     const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
-    // What helping returns does not matter: the end of the ticket tells. Who helps may have to stay
-    // until the disk answers, so a wait with a limit only looks on.
+    // The result of helping does not matter: the ticket's end counts. A helper may have to stay
+    // until the disk answers, so a wait with a deadline only looks on.
     if (deadline_ns == io::kNoDeadline && !state_->done() && state_->help) {
       static_cast<void>(state_->help(deadline_ns));
     }

@@ -19,14 +19,14 @@ namespace cairn {
 class CompletionQueueState;
 class TicketState;
 
-// How a ticket stands in a TicketRow.
+// Links a ticket into a TicketRow.
 struct TicketLink {
   std::shared_ptr<TicketState> next{};
   TicketState* previous = nullptr;
 };
 
-// A ticket's life: pending -> over, once. Work that touches the caller's memory runs between Begin
-// and the end; Cancel waits for it to notice.
+// A ticket's life: pending -> over, once. Work that touches the caller's memory runs between
+// BeginJob and the end; Cancel waits until that work has noticed.
 class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from_this<TicketState> {
  public:
   TicketState(io::World world, std::shared_ptr<CompletionQueueState> queue, uint64_t user_data);
@@ -50,7 +50,8 @@ class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from
   void FinishIfCancelled();  // Once the log has it.
   Status Cancel();           // See Ticket::Cancel.
 
-  // What a waiting thread can do for it, such as leading its group. Set before it is shared.
+  // Makes progress on a waiting thread, for example by leading its
+  // group. Set before it is shared.
   std::function<Status(uint64_t deadline_ns)> help;
   std::function<void()> abandoned;  // A job that was cancelled before it began. Set likewise.
   bool is_job = false;              // Runs on borrowed memory; else it waits for the log.
@@ -60,9 +61,9 @@ class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from
   std::span<std::atomic<uint32_t>> layers{};  // The caller's, until it ends. Set likewise.
   uint64_t started_ns = 0;                    // 0: not measured.
   uint64_t sequence = 0;                      // Of its record, while it waits for the log.
-  TicketLink waiting, completed;              // Of the rows that it may stand in.
+  TicketLink waiting, completed;              // Of the rows that it may be in.
   io::World& world() { return world_; }
-  // Of one that is over.
+  // Of a ticket that is over.
   Completion completion() { return {user_data_, status_, Ticket(shared_from_this())}; }
 
  private:
@@ -70,7 +71,7 @@ class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from
   std::shared_ptr<CompletionQueueState> queue_;
   const uint64_t process_id_ = world_.scheduler->ProcessId();
   const uint64_t user_data_;
-  std::atomic<bool> claimed_{false};  // Who sets it ends the ticket.
+  std::atomic<bool> claimed_{false};  // The thread that sets it ends the ticket.
   std::atomic<bool> started_{false};
   std::atomic<bool> cancel_{false};
   std::atomic<bool> released_{false};
@@ -78,13 +79,13 @@ class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from
   Status status_;  // Written once, before done_.
 };
 
-// Tickets one behind the other, linked through themselves: to stand in a row takes no memory. Each
-// in one row of a kind at most.
+// A list of tickets, linked through themselves: adding one takes no memory. A ticket is in at most
+// one row of each kind.
 template <TicketLink TicketState::*kLink>
 class TicketRow {
  public:
   TicketRow() = default;
-  // One by one: were each to let go of the next, a long row would not fit the stack.
+  // Frees them one by one: if each freed the next, a long row would overflow the stack.
   ~TicketRow() {
     while (TakeFirst() != nullptr) {
     }
@@ -96,7 +97,7 @@ class TicketRow {
   TicketState* last() const { return last_; }
   size_t size() const { return size_; }
   void Add(std::shared_ptr<TicketState> ticket) { AddBehind(last_, std::move(ticket)); }
-  // Null: before all others.
+  // `before` null: at the front.
   void AddBehind(TicketState* before, std::shared_ptr<TicketState> ticket) {
     std::shared_ptr<TicketState>& place = before == nullptr ? first_ : (before->*kLink).next;
     TicketLink& link = (*ticket).*kLink;

@@ -66,8 +66,9 @@ Timer::Entry Tickets::CutLater(const std::shared_ptr<TicketState>& ticket) const
 Status Tickets::WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns) {
   if (durability == Durability::kMemory) return Status::Ok();
   const bool durable = durability == Durability::kPower;
-  // Who leads a group cannot leave when its time is up, so the log thread does that. Without memory
-  // to wait for that thread it is better to be late than to tell nothing of what is applied.
+  // A thread that leads a group cannot leave at its deadline, so the log thread leads. If there is
+  // no memory to wait for that thread, being late is better than reporting nothing about an applied
+  // change.
   std::shared_ptr<TicketState> state;
   if (deadline_ns != io::kNoDeadline) {
     static_cast<void>(Guarded([&] { state = std::make_shared<TicketState>(world_, nullptr, 0); }));
@@ -91,7 +92,8 @@ void Tickets::Register(uint64_t sequence, Durability durability,
     while (before != nullptr && before->sequence > sequence) before = before->waiting.previous;
     row.AddBehind(before, std::move(ticket));
   }
-  // The log may have got there between the reservation and now; then nobody else would tell.
+  // The log may have got there between the reservation and now; then nothing else would end the
+  // ticket.
   log_told_->OnProgress(log_->written_sequence(), log_->durable_sequence());
   if (Status status = log_->poisoned(); !status.ok()) {
     log_told_->OnPoison(status, log_->written_sequence());
@@ -99,7 +101,7 @@ void Tickets::Register(uint64_t sequence, Durability durability,
 }
 
 void Tickets::Finish(uint64_t written_sequence, uint64_t durable_sequence) {
-  // One after the other, since nothing may be allocated here.
+  // One by one, since nothing may be allocated here.
   const auto take = [&](Row Tickets::*of, uint64_t sequence) -> std::shared_ptr<TicketState> {
     const MutexLock lock(&mutex_);
     Row& row = this->*of;

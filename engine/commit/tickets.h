@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tickets that wait for the log: by sequence, in a row for those that are told when their record is
-// written and one for those that wait until it is durable. Owns the rows, their lock, and how long
-// appends took until they were told.
+// Tickets that wait for the log, by sequence: one row for those that end when their record is
+// written, and one for those that wait until it is durable. Owns the rows, their lock, and the
+// latencies of appends.
 //
-// Thread-safe, but for Start. Lock order: the log's own -> that of the rows. The ends of tickets
-// allocate nothing, since the log's thread calls them and nobody may be left waiting.
+// Thread-safe, except Start. Lock order: the log's own -> that of the rows. Ending a ticket
+// allocates nothing, since the log's thread does it and nobody may be left waiting.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +23,14 @@
 
 namespace cairn::engine {
 
-// What an append has become.
+// The result of an applied append.
 struct Applied {
   uint64_t sequence = 0;
   uint64_t length = 0;
   bool kv_shed = false;
 };
 
-// A ticket with all the memory that it needs, made before there is anything to tell it of.
+// A ticket with all the memory that it needs, made before the append is applied.
 struct NewTicket {
   std::shared_ptr<TicketState> state;
   Timer::Entry cut{};  // For its deadline, if it has one.
@@ -39,8 +39,8 @@ struct NewTicket {
 
 class Tickets {
  public:
-  // `observer` is told again what the log may have told before a ticket stood in its row. It is to
-  // call Finish and CutByPoison, and outlives this.
+  // The log may report progress before a ticket is in its row, so that is reported to `observer`
+  // again. It must call Finish and CutByPoison, and outlive this.
   Tickets(const io::World& world, wal::LogObserver* observer)
       : world_(world), log_told_(observer) {}
   Tickets(const Tickets&) = delete;
@@ -52,22 +52,22 @@ class Tickets {
   // `log`: alive as long as its store is.
   NewTicket Make(const AppendOptions& options, uint64_t started_ns, uint64_t deadline_ns,
                  std::weak_ptr<wal::Log> log) const;
-  // Of what is applied. Allocates nothing.
+  // For an applied append. Allocates nothing.
   Ticket GiveToLog(NewTicket ticket, const Applied& applied, Durability durability);
-  // Ends the ticket at its deadline, if it waits for the log then.
+  // Ends the ticket at its deadline if it still waits for the log then.
   Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket) const;
-  // Ends the ticket when the log has got there. Allocates nothing.
+  // Ends the ticket when the log has reached that sequence. Allocates nothing.
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
-  // Without a ticket of the caller's. kUnknownOutcome at the deadline.
+  // Waits without a ticket of the caller's. kUnknownOutcome at the deadline.
   Status WaitFor(uint64_t sequence, Durability durability, uint64_t deadline_ns);
 
-  // The log has got so far.
+  // The log has got this far.
   void Finish(uint64_t written_sequence, uint64_t durable_sequence);
-  // It gets no further: the log failed, or the store is closed.
+  // The log gets no further: it failed, or the store is closed.
   void CutByPoison(const Status& cause);
   void CutByClose() { CutAll(cut_by_close_); }
 
-  // A call that began then has been answered.
+  // Records the latency of a call that began then.
   void RecordSave(uint64_t started_ns);
   const Histogram& save_latency() const { return save_latency_; }
   size_t waiting() const;
@@ -81,7 +81,7 @@ class Tickets {
   wal::Log* log_ = nullptr;
   Timer* timer_ = nullptr;
   Histogram save_latency_;
-  // What is said where no memory must be needed.
+  // Made in advance: ending tickets must not need memory.
   const Status cut_by_poison_{StatusCode::kUnknownOutcome,
                               "the log failed; reopen the store, then expected_length settles it"};
   const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls things at a time: ends of tickets, joined appends that waited long enough.
+// Runs actions at a time: ends of tickets at their deadline, joined appends that waited long
+// enough.
 #pragma once
 
 #include <functional>
@@ -15,9 +16,9 @@ namespace cairn::engine {
 // Thread-safe, but for Start.
 class Timer {
  public:
-  // Returns when it is to run again; io::kNoDeadline: not again. It must neither block nor throw.
+  // Returns when to run it again; io::kNoDeadline: never. Must neither block nor throw.
   using Action = std::function<uint64_t()>;
-  // An action with the memory that it needs here: At and running again allocate nothing.
+  // An action with the memory for its entry: At and running it again allocate nothing.
   using Entry = std::multimap<uint64_t, Action>::node_type;
   static Entry Make(Action action);
   explicit Timer(io::World world) : world_(std::move(world)) {}
@@ -37,7 +38,7 @@ class Timer {
   Mutex mutex_;
   std::multimap<uint64_t, Action> actions_ CAIRN_GUARDED_BY(mutex_);
   bool stopping_ CAIRN_GUARDED_BY(mutex_) = false;
-  std::atomic<uint32_t> version_{0};  // Changes when the earliest time may have.
+  std::atomic<uint32_t> version_{0};  // Changes when the earliest time may have changed.
   std::unique_ptr<io::Thread> thread_;
 };
 

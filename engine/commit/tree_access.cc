@@ -94,8 +94,8 @@ Result<std::vector<Head>> TreeAccess::ReadNamed(std::string_view ns,
   }
 }
 
-// Page by page of the index, each merged with what memory has of that stretch: memory is right
-// wherever it knows a branch.
+// Reads the index page by page and merges each with the heads that memory has of that stretch: for
+// a branch that memory knows, memory is right.
 Result<std::vector<Head>> TreeAccess::ReadInOrder(Tree::NameKey from, size_t limit) {
   std::vector<Head> heads;
   while (true) {
@@ -126,7 +126,7 @@ Result<std::vector<Head>> TreeAccess::ReadInOrder(Tree::NameKey from, size_t lim
         page.push_back(*tree_.FindHead(std::get<2>(key)));
         return true;
       });
-      // Then the stretch ends where memory was left.
+      // If so, the stretch ends where reading memory stopped.
       if (more_in_memory && (last || KeyOf(page.back()) < upto)) {
         upto = KeyOf(page.back());
         last = false;

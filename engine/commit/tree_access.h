@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tree as who reads or changes it asks for it: with what it needs in memory
-// (tree/tree_loader.h), as much of it as tree_memory_bytes allows; and listings, which read the
-// index and leave memory as it is.
+// Access to the tree for reads and changes: loads what they need into memory
+// (tree/tree_loader.h) within tree_memory_bytes; and listings, which read the index and leave
+// memory as it is.
 //
-// Thread-safe. `lock` is that of the commit lock, held; it may be given back meanwhile, and what is
-// said holds while it is held afterwards.
+// Thread-safe. `lock` holds the commit lock; it may be released meanwhile, and a result is valid
+// while it is held afterwards.
 #pragma once
 
 #include <cstddef>
@@ -40,13 +40,12 @@ class TreeAccess {
   Status Load(const TreeNeeds& needs, Lock* lock);
   // The branch and its path. kNotFound.
   Result<const Head*> LoadBranch(BranchId id, Lock* lock);
-  // The same for a change. kPoisoned once the tree is as it was before the log failed: what it
-  // would say to the change is not about what its caller has seen.
+  // The same for a change. kPoisoned after a rollback: the caller decided on state that was undone.
   Result<const Head*> LoadToChange(BranchId id, Lock* lock);
   Status LoadToChange(const TreeNeeds& needs, Lock* lock);
   // As LoadBranch; null when there is none of that name.
   Result<const Head*> LoadNamed(std::string_view ns, std::string_view name, Lock* lock);
-  // Of each name of a namespace a copy of the branch that has it, or one of number 0. Asks the
+  // For each name of a namespace a copy of the branch that has it, or one of number 0. Asks the
   // index for all of them together, and leaves memory as it is. Takes the lock.
   Result<std::vector<Head>> ReadNamed(std::string_view ns, std::span<const std::string> names);
   // Up to `limit` branches of the namespace of `from`, in order from there on. Takes the lock.

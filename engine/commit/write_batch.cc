@@ -65,7 +65,7 @@ namespace engine {
 
 namespace {
 
-// Turns the batch's ops into resolved ones, applying each before the next is decided.
+// Resolves the batch's ops, and applies each before the next is decided.
 class BatchResolver final : public Resolver {
  public:
   BatchResolver(const WriteMeans& means, JoinedAppends* joined, const StoreCore* store,
@@ -101,12 +101,12 @@ class BatchResolver final : public Resolver {
   void Publish(wal::Log* log) override { payloads_.Publish(&slot_, log); }
 
   std::vector<BranchId> TakeCreated() { return std::move(created_); }
-  // The branch whose quota refused it; else the last one that it appends to.
+  // The branch whose quota refused it; else the last branch that it appends to.
   BranchId refused_branch() const { return refused_branch_; }
   uint64_t bytes() const { return bytes_; }
 
  private:
-  // What its ops name and exists already, with what was accepted for it before.
+  // Loads the existing branches and nodes that its ops name, and applies appends accepted before.
   Status Load(Lock* lock) {
     TreeNeeds needs;
     for (const WriteBatch::Op& op : batch_.ops()) {

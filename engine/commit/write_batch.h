@@ -16,8 +16,9 @@ struct WrittenBatch {
   Ticket ticket;
 };
 
-// `store`: whose branches the batch may name. Thread-safe; no lock may be held. Errors: those of
-// Store::Write; then nothing of the batch was applied. Once it is, nothing more is allocated.
+// `store`: the store whose branches the batch may name. Thread-safe; no lock may be held. Errors:
+// those of Store::Write; then nothing of the batch was applied. After it is applied nothing is
+// allocated.
 Result<WrittenBatch> CommitBatch(const WriteMeans& means, JoinedAppends* joined,
                                  const StoreCore* store, const WriteBatch& batch,
                                  const AppendOptions& options);

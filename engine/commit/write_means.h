@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all that writes shares, what it asks of the floors above, and what it counts.
+// Shared by everything that writes: its parts, the services it needs from above, and its counters.
 #pragma once
 
 #include <atomic>
@@ -28,41 +28,41 @@
 
 namespace cairn::engine {
 
-// Besides what committing asks. Thread-safe; no lock may be held around the calls.
+// Services besides those of CommitHost. Thread-safe; no lock may be held around the calls.
 class WriteHost : public CommitHost {
  public:
-  // The store, which what is posted or outlives a call holds on to.
+  // A reference to the store, for posted jobs and for results that outlive a call.
   virtual std::shared_ptr<void> Hold() = 0;
 
   // --- Room
-  // Sleeps, so that callers are let through no faster than the log is given back.
+  // Sleeps, so that callers go on no faster than the log is given back.
   virtual void SlowDown(uint64_t bytes, uint64_t deadline_ns) = 0;
-  // What a caller that does not wait is told when it was refused: `refusal`, or kBusy while room is
-  // being made for it.
+  // The error for a refused caller that does not wait: `refusal`, or kBusy while room is being made
+  // for it.
   virtual Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) = 0;
-  // There is something to seal, or to give back.
+  // Wakes the space thread: there is something to seal, or to give back.
   virtual void Kick() = 0;
-  // What died in the log makes it smaller when it is sealed.
+  // Content of the log died: sealing makes it smaller.
   virtual void OnFreed() = 0;
 
   // --- Large appends
-  // The log's newest segment, and what comes behind it, stays while this is held.
+  // The log's newest segment, and all that come after it, stay while this is held.
   virtual std::shared_ptr<void> KeepNewestSegment() = 0;
-  // For tables of what is appended.
+  // For tables that hold appends.
   virtual sstable::TableContext DataTables() = 0;
   // Deletes a table that no record names. If that fails its bytes stay counted, and the next
   // opening deletes it.
   virtual void DeleteTable(const OpTable& table) = 0;
 };
 
-// What calls of a store count that no part of it does. All grow only.
+// Counters of calls that belong to no part of the store. They only grow.
 struct CallCounters {
   std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
   std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
   std::atomic<uint64_t> replayed_records{0};
 };
 
-// What is named outlives all that writes.
+// The referenced objects outlive everything that writes.
 struct WriteMeans {
   io::World world;
   const Options* options = nullptr;

@@ -16,7 +16,7 @@ void FollowedFiles::Confirm(const std::string& directory, std::function<Status()
 Result<std::unique_ptr<io::File>> FollowedFiles::Open(const std::string& path,
                                                       const io::OpenOptions& options) {
   CAIRN_ASSIGN_OR_RETURN(auto file, ForwardingFileSystem::Open(path, options));
-  // Those beside it (MANIFEST, OPTIONS, HINT) are what is asked.
+  // Files beside it (MANIFEST, OPTIONS, HINT) are what is asked.
   const bool below = path.starts_with(directory_) && path.find('/', directory_.size()) != path.npos;
   if (confirm_ && below) CAIRN_RETURN_IF_ERROR(confirm_());
   return file;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The files of a store as a follower opens them: each is believed only when it was asked, behind
-// its opening, whose they are. Files that are open stay what they are, whatever is put in their
-// place; names do not.
+// The files of a store as a follower opens them. After opening a file it checks that the file
+// belongs to the store, and only then believes it. An open file stays what it is, whatever is put
+// in its place; a name does not.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace cairn::engine {
 class FollowedFiles final : public io::ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
-  // Called behind every opening of a file below `directory`, which it may refuse.
+  // `confirm` is called after every opening of a file below `directory`, and may refuse the file.
   void Confirm(const std::string& directory, std::function<Status()> confirm);
 
   Result<std::unique_ptr<io::File>> Open(const std::string& path,

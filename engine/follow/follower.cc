@@ -13,8 +13,8 @@ namespace cairn::engine {
 
 namespace {
 
-// Of one look, while the writer goes on replacing what is looked at. A look takes milliseconds, a
-// checkpoint comes every some thousand records.
+// Attempts of one look while the writer replaces files. A look takes milliseconds; a checkpoint
+// comes every few thousand records.
 constexpr int kLooks = 8;
 
 }  // namespace
@@ -29,12 +29,12 @@ Result<std::unique_ptr<Seen>> Follower::LookFirst() {
 }
 
 Result<bool> Follower::WriterLives() const {
-  if (means_.options->salvage) return false;  // Whoever repairs a store is alone with it.
+  if (means_.options->salvage) return false;  // A repair has the store to itself.
   return means_.world.files->IsLocked(io::JoinPath(means_.directory, kLockFile));
 }
 
-// Whether all that was seen of the store is so in this one, too: files that were looked at stay
-// what they are then, and so do those that are known by name.
+// Whether everything seen of the store is so in this manifest's, too: then files that were looked
+// at do not change, and neither do those known by name.
 Status Follower::CheckHistory(const Manifest& manifest) const {
   if (!CAIRN_KEPT(kHistoryIsCompared)) return Status::Ok();
   if (means_.manifest->IsContinuedBy(manifest)) return Status::Ok();
@@ -44,7 +44,7 @@ Status Follower::CheckHistory(const Manifest& manifest) const {
                     "put there; open it anew");
 }
 
-// Behind the opening of a file that is known by its name.
+// Call after opening a file by its name.
 Status Follower::ConfirmFile() const {
   if (means_.manifest->number() == 0)
     return Status::Ok();  // Nothing was seen that it could differ from.
@@ -57,7 +57,7 @@ Status Follower::ConfirmFile() const {
 }
 
 // One look at everything. Beside a writer only what is known to be durable counts: the hint says
-// it, or the log itself. Without one all that is there counts, as for the next writer.
+// it, or the log itself. Without a writer everything counts, as for the next writer.
 Status Follower::Look(Seen* seen) {
   io::FileSystem& files = *means_.world.files;
   CAIRN_ASSIGN_OR_RETURN(seen->beside_writer, WriterLives());
@@ -68,7 +68,7 @@ Status Follower::Look(Seen* seen) {
                   means_.directory + ": another store has taken its place");
   }
   CAIRN_RETURN_IF_ERROR(CheckHistory(seen->manifest));
-  // What another history's writer knew to be durable says nothing of this one.
+  // A durable sequence of another history's writer proves nothing here.
   if (seen->hint.has_value() && seen->hint->history != seen->manifest.history.id) {
     seen->hint.reset();
   }
@@ -79,7 +79,7 @@ Status Follower::Look(Seen* seen) {
     if (seen->beside_writer) {
       recovery.following = true;
       recovery.stop_after = seen->manifest.last_sequence;
-      // What was shown once stays: it was durable, or the writer that came later has made it so.
+      // Records that were shown once stay: they were durable, or a later writer has made them so.
       if (log_ != nullptr) {
         recovery.stop_after = std::max(recovery.stop_after, log_->last_reserved_sequence());
       }
@@ -89,7 +89,8 @@ Status Follower::Look(Seen* seen) {
     }
     seen->tree = Tree();
     CAIRN_RETURN_IF_ERROR(means_.host->ReadTree(seen->manifest, recovery, &seen->tree, &seen->log));
-    // An earlier writer's hint says nothing of what a salvage put in the place of what was lost.
+    // An earlier writer's hint proves nothing about records that a salvage put in place of lost
+    // ones.
     const bool outdated = seen->hint.has_value() && !seen->log.segments.empty() &&
                           seen->hint->epoch < seen->log.segments.back().epoch;
     if (!seen->beside_writer || !outdated) break;
@@ -100,7 +101,7 @@ Status Follower::Look(Seen* seen) {
       (!means_.options->salvage || seen->whole.code() != StatusCode::kCorruption)) {
     return seen->whole;
   }
-  // Both were read before, with all that they name.
+  // Manifest and hint were read before, with everything they name.
   CAIRN_ASSIGN_OR_RETURN(const Manifest still, ReadManifest(files, means_.directory));
   if (still.history.id != seen->manifest.history.id) {
     return Status(StatusCode::kStale, means_.directory + ": it was replaced while it was read");
@@ -111,20 +112,20 @@ Status Follower::Look(Seen* seen) {
   return Status(StatusCode::kStale, means_.directory + ": a writer came while the store was read");
 }
 
-// Looks until nothing is replaced meanwhile. An error that two looks at the same find is one.
+// Looks until no file is replaced meanwhile. An error that two identical looks find is returned.
 Result<std::unique_ptr<Seen>> Follower::LookAgain() {
   Status status;
   uint64_t checkpoint = 0;
   std::optional<Hint> hint;
   for (int look = 0; look < kLooks; ++look) {
     auto seen = std::make_unique<Seen>();
-    const std::string found = status.ToString();  // By the look before.
+    const std::string found = status.ToString();  // Of the look before.
     status = Look(seen.get());
     if (status.ok()) return seen;
     const bool may_move = status.code() == StatusCode::kCorruption ||
                           status.code() == StatusCode::kNotFound ||
                           status.code() == StatusCode::kStale;
-    // Two that moved under it at the same checkpoint are two errors.
+    // Being kStale twice at one checkpoint is not the same error twice.
     const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint &&
                       status.ToString() == found;
     if (!may_move || (same && status.code() != StatusCode::kStale)) {
@@ -140,8 +141,8 @@ Result<std::unique_ptr<Seen>> Follower::LookAgain() {
 
 Result<RefreshResult> Follower::Follow(bool look_anyway) {
   const io::Turn::Holder turn(&turn_);
-  // What was opened is read on where it was moved to; but who asks for what is new at the path must
-  // not be told that nothing is.
+  // Open files are still read where they were moved to; but a caller that asks for news at the path
+  // must not be told that there are none.
   CAIRN_ASSIGN_OR_RETURN(const bool replaced, means_.world.files->IsReplaced(means_.directory));
   if (replaced) {
     return Status(StatusCode::kInvalidState,
@@ -162,10 +163,10 @@ Result<RefreshResult> Follower::Follow(bool look_anyway) {
   }
   result.changed = seen->log.last_sequence != result.sequence;
   result.sequence = seen->log.last_sequence;
-  Tree before;  // Made here: a Tree is assigned without memory, but not constructed.
+  Tree before;  // Made here: assigning a Tree needs no memory, constructing one does.
   static_assert(std::is_nothrow_move_assignable_v<Tree>);
-  // First: what the new tree names must be there to be opened. Behind it nothing may fail: what is
-  // remembered of this look must be what is shown.
+  // First, since it may fail: opens what the new tree names. Nothing after it may fail, since the
+  // state kept of this look must be the one that is shown.
   means_.host->PrepareShow(seen->manifest);
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
   seen_hint_ = seen->hint;
@@ -176,7 +177,7 @@ Result<RefreshResult> Follower::Follow(bool look_anyway) {
   {
     std::lock_guard lock(means_.committer->mutex());
     seen->tree.SetGeneration(tree.generation() + 1);
-    before = std::move(tree);  // Taken apart without the lock.
+    before = std::move(tree);  // Destroyed without the lock.
     tree = std::move(seen->tree);
     means_.host->OnShown(log_start);
   }

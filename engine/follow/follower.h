@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading beside a writer. The reader takes nothing and is not known: it looks at the checkpoint,
-// the index and the log as they are, and looks again when files went under its feet. The writer's
-// part is the hint (follow/hint_publisher.h).
+// Reading beside a writer. The reader locks nothing and the writer does not know of it: it looks at
+// the checkpoint, the index and the log as they are, and looks again when files disappear
+// meanwhile. The writer's part is the hint (follow/hint_publisher.h).
 //
-// A look is taken from the files alone; what it has seen is then shown, under the commit lock.
-// Looks take turns. Thread-safe, but for what is marked; no lock may be held around any of it.
+// A look uses the files alone; its result is then shown, under the commit lock. Looks take turns.
+// Thread-safe, except where marked; no lock may be held around any call.
 #pragma once
 
 #include <memory>
@@ -25,28 +25,28 @@
 
 namespace cairn::engine {
 
-// What a look has seen of a store.
+// The result of a look at a store.
 struct Seen {
   bool beside_writer = false;
   std::optional<Hint> hint{};
   Manifest manifest{};
   Tree tree{};
   wal::RecoveredLog log{};
-  Status whole{};  // Not Ok: cut, and salvaged.
+  Status whole{};  // Not Ok: the log was cut, and salvaged.
 };
 
-// What following asks of the store.
+// Services that following needs from the store.
 class FollowHost {
  public:
   virtual ~FollowHost() = default;
-  // The tree as the checkpoint has it, with what the log has beyond, as at any opening.
+  // Reads the tree of the checkpoint and the log behind it, as any opening does.
   virtual Status ReadTree(const Manifest& manifest, const wal::RecoveryOptions& recovery,
                           Tree* tree, wal::RecoveredLog* log) = 0;
-  // kCorruption: what the checkpoint says was durable is not there.
+  // kCorruption: something is missing that was durable according to the checkpoint.
   virtual Status CheckLogIsWhole(const Manifest& manifest, const wal::RecoveredLog& log) const = 0;
-  // What is found by the checkpoint is opened, for the tree that is shown next.
+  // Opens what the checkpoint names, for the tree that is shown next.
   virtual void PrepareShow(const Manifest& manifest) = 0;
-  // The tree is shown; who reads the whole log begins here. Under the commit lock.
+  // The tree is shown; a reader of the whole log begins at `log_start`. Under the commit lock.
   virtual void OnShown(uint64_t log_start) = 0;
 };
 
@@ -66,17 +66,17 @@ class Follower {
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
-  // --- The opening's, by one thread.
+  // --- For the opening, by one thread.
   // The first look, which the store begins with. kStale: files are replaced too fast.
   Result<std::unique_ptr<Seen>> LookFirst();
   void SetLog(wal::Log* log) { log_ = log; }
 
-  // Shows what there is by now. Reads that are under way end with the files that they have open;
-  // what they find overwritten, they look for anew. `look_anyway`: else only where the hint or who
-  // writes have changed.
+  // Shows the present state. Reads under way end with the files that they have open, and look again
+  // for those that they find overwritten. Without `look_anyway` only if the hint or the writer has
+  // changed.
   Result<RefreshResult> Follow(bool look_anyway);
   Result<bool> WriterLives() const;
-  // Behind the opening of a file that is known by its name: whether it is the same store's still.
+  // Call after opening a file by its name: checks that it is still the same store's.
   Status ConfirmFile() const;
 
  private:

@@ -24,7 +24,7 @@ struct HintBytes {
 static_assert(sizeof(HintBytes) == 80);
 constexpr char kMagic[] = "CairnHnt";
 
-// Of all that lies before a field.
+// Hash of everything before a field.
 uint64_t HashUpTo(const HintBytes& bytes, size_t field) {
   return Hash(std::as_bytes(std::span(&bytes, 1)).first(field));
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// HINT: how far the writer of a store has got, for those who read beside it. The end of the log
-// does not say of itself that it is synced, only what is written behind it does; this file does,
-// and spares a reader the log when nothing has changed.
+// HINT: how far the writer of a store has got, for readers beside it. The end of the log alone does
+// not say that it is synced; only records behind it would. This file says it, and saves a reader
+// from looking at the log when nothing has changed.
 //
-// Only a hint: nothing is lost with it. The writer makes it anew when it opens the store, and
-// overwrites it in place, unsynced, at most every kHintPeriodNs, and before it gives files back
-// that a reader may still need. What it says stays true: durable stays durable. A writer that
-// cannot write it takes it away, so that nobody goes by an old one.
+// Only a hint: losing it loses nothing. The writer makes it anew when it opens the store, and
+// overwrites it in place, unsynced, at most every kHintPeriodNs, and before it gives back files
+// that a reader may still need. Its statements stay true: durable stays durable. A writer that
+// cannot write it removes it, so that nobody uses an old one.
 //
 // File, one block of 4096 bytes, little endian:
 //   bytes  field
@@ -52,7 +52,7 @@ struct Hint {
   bool operator==(const Hint&) const = default;
 };
 
-// Nothing when there is none that can be believed: absent, damaged, another store's.
+// Nothing when there is no valid one: absent, damaged, another store's.
 std::optional<Hint> ReadHint(io::FileSystem& files, const std::string& directory,
                              const StoreId& store);
 
@@ -61,10 +61,10 @@ class HintWriter {
  public:
   HintWriter(io::FileSystem& files, const std::string& directory)
       : files_(files), path_(directory) {}
-  // Nothing is written when it says that already. After an error the file is gone, if that is
+  // Writes nothing if the file says that already. After an error the file is removed, if that is
   // possible, and the next call makes it anew.
   Status Write(const Hint& hint, const StoreId& store);
-  // The next call would open the file again.
+  // The next call opens the file again.
   void Close() { file_ = nullptr; }
 
  private:

@@ -31,9 +31,9 @@ void HintPublisher::Publish() {
 
 void HintPublisher::PublishSoon(uint64_t durable_sequence) {
   if (durable_sequence <= sequence_.load(std::memory_order_relaxed)) return;
-  if (!open_.load(std::memory_order_relaxed)) return;  // Close publishes the end of it.
+  if (!open_.load(std::memory_order_relaxed)) return;  // Close publishes the final state.
   if (due_.exchange(true)) return;
-  // Without memory for it the next progress tells of this one as well.
+  // If there is no memory the next progress publishes this as well.
   const auto without_memory = [this](const auto& call) {
     try {
       call();

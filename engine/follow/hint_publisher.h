@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The writer's part of reading beside it: tells readers, by the hint (follow/hint.h), how far log
-// and checkpoint are. Thread-safe, but for Start. Publish waits for I/O, so no lock may be held
-// around it; PublishSoon never blocks.
+// The writer's part of reading beside it: the hint (follow/hint.h) tells readers how far log and
+// checkpoint are. Thread-safe, except Start. Publish waits for I/O, so no lock may be held around
+// it; PublishSoon never blocks.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ namespace cairn::engine {
 
 class HintPublisher {
  public:
-  // `open`: whether the store is; before that and afterwards nothing is published soon. `on_event`
-  // is told when readers are not. All outlive this.
+  // `open`: whether the store is; otherwise PublishSoon does nothing. `on_event` is called when
+  // readers cannot be told. All outlive this.
   HintPublisher(const io::World& world, const std::string& directory,
                 const ManifestKeeper* manifest, const std::atomic<bool>* open,
                 std::function<void(const std::string&)> on_event)
@@ -36,11 +36,11 @@ class HintPublisher {
 
   // Before the first of the calls below.
   void Start(const wal::Log* log, Timer* timer, io::Executor* executor);
-  // Does not tell of the newest checkpoint unless its writing is over; calls may overlap.
+  // Does not name the newest checkpoint before that is completely written; calls may overlap.
   void Publish();
-  // The log has got on.
+  // The log has got further.
   void PublishSoon(uint64_t durable_sequence);
-  // Nothing more is told; closes the file.
+  // Publishes nothing from here on; closes the file.
   void Close();
 
  private:
@@ -55,7 +55,7 @@ class HintPublisher {
   io::Turn turn_{*world_.scheduler};
   HintWriter writer_;  // The turn guards both.
   bool failed_ = false;
-  std::atomic<uint64_t> sequence_{0};  // What it says.
+  std::atomic<uint64_t> sequence_{0};  // The durable sequence in the file.
   std::atomic<bool> due_{false};
 };
 

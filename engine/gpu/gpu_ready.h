@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An event of the caller's, behind which memory of a GPU may be used. The host waits for it, so
-// that nothing of ours on the device waits for what may take long.
+// An event of the caller's, after which memory of a GPU may be used. The host waits for it, so that
+// no stream of the store waits on the device for work that may take long.
 //
 // Thread-safe, but for Adopt. No lock may be held around Await. Errors are those of the device.
 #pragma once
@@ -17,18 +17,18 @@ namespace cairn::engine {
 
 class GpuReady {
  public:
-  // `call`: who waits, in errors.
+  // `call`: the waiting call, in errors.
   GpuReady(const GpuWaits* waits, std::string call) : waits_(*waits), call_(std::move(call)) {}
   ~GpuReady();
   GpuReady(const GpuReady&) = delete;
   GpuReady& operator=(const GpuReady&) = delete;
 
-  // Once. 0: there is none, so it was reached. kInvalidArgument: of another device.
+  // Once. 0: there is no event, so it counts as reached. kInvalidArgument: of another device.
   Status Adopt(uintptr_t handle);
-  // Never blocks. True as well where Await would fail at once.
+  // Never blocks. True also if Await would fail at once.
   bool Reached();
-  // Until `deadline_ns` (kDeadlineExceeded), and as long as `wanted` (kCancelled), if there is
-  // that.
+  // Waits until `deadline_ns` (kDeadlineExceeded), and only while `wanted`, if set, is true
+  // (kCancelled).
   Status Await(uint64_t deadline_ns, const std::function<bool()>& wanted);
 
  private:

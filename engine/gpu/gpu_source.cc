@@ -21,7 +21,7 @@ constexpr uint64_t kRowsAt = (kGpuGatherStrips * kTold + gpu::kDeviceAlignment -
 
 }  // namespace
 
-// What one room carries. Gives the room back when nothing uses it any more.
+// The content of one room. Returns the room when nothing uses it any more.
 class GpuSource::Batch {
  public:
   explicit Batch(const GpuSource* source) : source_(*source) {}
@@ -34,7 +34,7 @@ class GpuSource::Batch {
     strips_.swap(other->strips_);
   }
 
-  // Rows that still fit, of so many bytes each.
+  // How many more rows of this size fit.
   uint64_t RowsLeft(uint64_t row_bytes) const {
     if (room_.bytes == 0) return std::max<uint64_t>(1, (kGpuGatherBytes - kRowsAt) / row_bytes);
     if (strips_.size() == kGpuGatherStrips) return 0;
@@ -63,7 +63,7 @@ class GpuSource::Batch {
   }
   bool empty() const { return strips_.empty(); }
 
-  // Enqueues all that was added.
+  // Enqueues everything that was added.
   Status Launch() {
     gpu::Device& device = source_.waits_.device();
     gpu::GatherSave gather;
@@ -81,7 +81,7 @@ class GpuSource::Batch {
     return device.Record(room_.stream, room_.copied);
   }
 
-  // Waits for it, and hands the rows out.
+  // Waits for it, and copies the rows to their targets.
   Status Collect() {
     if (strips_.empty()) return Status::Ok();
     if (CAIRN_KEPT(kGpuGathered)) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV that lies in the memory of a GPU, as the source of an append. Rows are gathered on the device
-// (gather_save), copied to pinned memory, and from there to where they are wanted: a room after the
-// other, two at a time, so that one is copied while the next is gathered.
+// KV in the memory of a GPU, as the source of an append. Rows are gathered on the device
+// (gather_save), copied to pinned memory, and from there to their target: one room after the other,
+// two at a time, so that one is copied while the next is gathered.
 //
-// The caller's memory is only read, by streams of ours, at low priority; nothing that the caller
-// enqueues waits for it. Algorithm: the "save" of serving engines that offload KV (vLLM's
+// The caller's memory is only read, by the store's own streams, at low priority; no work of the
+// caller waits for it. Algorithm: the "save" of serving engines that offload KV (vLLM's
 // OffloadingConnector, LMCache), which gather blocks to a staging buffer and copy that.
 #pragma once
 
@@ -27,8 +27,8 @@ namespace cairn::engine {
 // One view. Thread-safe. No lock may be held around Gather, which waits for the device.
 class GpuSource {
  public:
-  // Rows of one plane of a layer, for positions [begin, begin + count) of the view. To `into`, in
-  // host memory, [head][position][row].
+  // Rows of one plane of a layer, for positions [begin, begin + count) of the view, into `into` in
+  // host memory: [head][position][row].
   struct Slice {
     size_t group = 0;    // Index in KvView::groups.
     uint32_t layer = 0;  // Of the layers that the view describes.
@@ -37,13 +37,13 @@ class GpuSource {
     std::byte* into = nullptr;
   };
 
-  // Whether, and until, the caller's memory may be read.
+  // Whether the caller's memory may be read, and waiting for it.
   GpuReady& ready() { return ready_; }
-  // What kernels know of the view. REQUIRES: it is ready. By one thread, before
+  // Makes the kernels' description of the view. REQUIRES: it is ready. By one thread, before
   // Gather. Errors: GpuViews.
   Status Prepare();
-  // REQUIRES: it is prepared. kInvalidArgument: a table on the device leads out of the view.
-  // Whatever it returns, nothing reads the caller's memory any more for this call.
+  // REQUIRES: it is prepared. kInvalidArgument: a table on the device points outside the view.
+  // Whatever it returns, nothing reads the caller's memory for this call any more.
   Status Gather(std::span<const Slice> slices) const;
 
  private:
@@ -76,12 +76,12 @@ class GpuSources {
   GpuSources(const GpuSources&) = delete;
   GpuSources& operator=(const GpuSources&) = delete;
 
-  // A (validated) view of GPU memory, and an event (GpuReady). The model, and the view's arrays,
-  // outlive the source. Takes no memory of the device. kInvalidArgument: the store has no such GPU;
-  // see GpuReady.
+  // Takes a (validated) view of GPU memory, and an event (GpuReady). The model, and the view's
+  // arrays, outlive the source. Takes no memory of the device. kInvalidArgument: the store has no
+  // such GPU; see GpuReady.
   Result<std::shared_ptr<GpuSource>> Open(const ModelSpec& model, const KvView& view,
                                           uintptr_t ready);
-  // At the end of the store, which handles may outlive by far: rooms are kept no more.
+  // At the end of the store, which handles may outlive by far: frees the kept rooms.
   void Clear();
 
  private:

@@ -67,7 +67,7 @@ GpuStepsState::GpuStepsState(const Gpu& gpu, const ModelSpec& model, uint32_t sl
       rooms_(&waits_, {.bytes = 0, .kept_bytes = 0, .kept = 0}),
       slots_(slots) {}
 
-// Steps that were enqueued have run: their memory is the caller's. What is copied ends here.
+// Enqueued steps have run: their memory is the caller's. Copies end here.
 GpuStepsState::~GpuStepsState() {
   if (has_side_ && slots_[0].has_event && !waits_.Drain(side_, slots_[0].copied)) return;
   for (const Slot& slot : slots_) {
@@ -96,7 +96,7 @@ Result<std::shared_ptr<GpuStepsState>> GpuStepsState::Make(const Gpu& gpu, const
   CAIRN_ASSIGN_OR_RETURN(state->views_,
                          engine::GpuViews::Make(&state->waits_, &state->rooms_, state->model_, view,
                                                 KvUse::kAppend, [] { return Status::Ok(); }));
-  // A captured launch waits for nothing of ours.
+  // A captured launch waits for none of the store's events.
   CAIRN_RETURN_IF_ERROR(state->waits_.For(state->views_->copied(), io::kNoDeadline));
   CAIRN_RETURN_IF_ERROR(state->Init(view));
   return state;
@@ -151,7 +151,7 @@ Status GpuStepsState::Allocate(const KvView& view) {
   return waits_.For(slots_[0].copied, io::kNoDeadline);
 }
 
-// In `told_`: a plan a slot, one that is empty, the number of the last step, rows, strips.
+// Layout of `told_`: a plan for each slot, an empty one, the number of the last step, rows, strips.
 void GpuStepsState::Describe(const KvView& view) {
   plans_ = reinterpret_cast<gpu::StepPlan*>(told_);
   gpu::StepPlan* const last = plans_ + slots_.size() + 1;
@@ -215,8 +215,8 @@ Status GpuStepsState::Enqueue(uintptr_t handle) {
   return launched;
 }
 
-// What the device has told may be old; never more than has run. A step that was begun and not
-// launched counts when a later one has run.
+// The device's report may be old, but never ahead. A step that was begun and not launched counts as
+// run once a later one has run.
 bool GpuStepsState::HasRun(uint32_t number) const {
   const uint32_t told = std::atomic_ref<uint32_t>(*end_.told).load(std::memory_order_acquire);
   return told != 0 && static_cast<int32_t>(told - number) >= 0;
@@ -244,10 +244,10 @@ Result<uint32_t> GpuStepsState::Begin(uintptr_t handle) {
   ReapLocked();
   const auto free = std::find_if(slots_.begin(), slots_.end(),
                                  [](const Slot& slot) { return slot.state == State::kFree; });
-  // Without a slot the plan is empty: that of a step which was never launched must not serve.
+  // Without a slot the plan is empty: the plan of a step that was never launched must not be used.
   const auto index = static_cast<uint32_t>(free - slots_.begin());
   const uint32_t number = last_ + 1 == 0 ? 1 : last_ + 1;
-  // A plan is read when the copy runs: it stays as it is until the slot is free again.
+  // A plan is read when the copy runs: it must not change until the slot is free again.
   if (free != slots_.end()) plans_[index] = number | uint64_t{index} << 32;
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
   const gpu::CopyPiece piece{plan_, reinterpret_cast<const std::byte*>(plans_ + index),
@@ -271,7 +271,7 @@ Status GpuStepsState::End(uint32_t index, uintptr_t done) {
   CAIRN_ASSIGN_OR_RETURN(const gpu::Event behind, device_.AdoptEvent(done));
   const Status enqueued = [&]() -> Status {
     if (CAIRN_KEPT(kGpuStepRun)) CAIRN_RETURN_IF_ERROR(device_.StreamWait(side_, behind));
-    // The stamp first: where it is the step's, so are all rows that are copied after it.
+    // The stamp is copied first: if it is the step's, so are all rows copied after it.
     std::byte* const slot_at = device_slots_ + index * slot_bytes_;
     const gpu::CopyPiece stamp{OnHost(index) + stamp_at_, slot_at + stamp_at_, sizeof(uint32_t)};
     const gpu::CopyPiece rows{OnHost(index), slot_at, stamp_at_};
@@ -284,7 +284,7 @@ Status GpuStepsState::End(uint32_t index, uintptr_t done) {
   return enqueued;
 }
 
-// What was copied is of this step.
+// Checks that the copied rows are of this step.
 Status GpuStepsState::CheckStampLocked(const Slot& slot, uint32_t index) const {
   uint32_t stamp = 0;
   std::memcpy(&stamp, OnHost(index) + stamp_at_, sizeof stamp);
@@ -362,7 +362,7 @@ namespace {
 
 Status NoStep() { return Status(StatusCode::kInvalidState, "gpu steps: an empty step"); }
 
-// What every call begins with.
+// Common to all calls.
 template <typename Call>
 auto OnState(const std::shared_ptr<GpuStepsState>& state, const Call& call) -> decltype(call()) {
   if (state == nullptr) return NoStep();

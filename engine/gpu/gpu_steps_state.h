@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind GpuSteps: the ring, and how each of its slots stands.
+// The implementation of GpuSteps: the ring, and the state of each slot.
 //
 //   free      Begin gives it to a step, and puts the plan into the stream
 //   begun     the step's kernel may write to it
 //   copying   End has enqueued the copy to the host
-//   left      its step was given up; it is free when neither kernel nor copy can touch it
+//   left      its step was given up; free once neither kernel nor copy can touch it
 //
 // Thread-safe.
 #pragma once
@@ -34,13 +34,13 @@ class [[gnu::visibility("hidden")]] GpuStepsState {
   GpuStepsState& operator=(const GpuStepsState&) = delete;
 
   Status Enqueue(uintptr_t stream);
-  Result<uint32_t> Begin(uintptr_t stream);  // The slot.
+  Result<uint32_t> Begin(uintptr_t stream);  // Returns the slot.
   Status End(uint32_t slot, uintptr_t done);
   Result<bool> Arrived(uint32_t slot);
   Status Wait(uint32_t slot, uint64_t timeout_ns);
   void Leave(uint32_t slot) noexcept;
   bool IsInChild() const { return waits_.scheduler().ProcessId() != process_id_; }
-  // Of one that has arrived.
+  // For a slot whose copy has arrived.
   Status FillRow(uint32_t slot, uint32_t row, uint64_t position, std::vector<GroupView> * groups);
   uint64_t slot_bytes() const { return slot_bytes_; }
 
@@ -90,7 +90,7 @@ class [[gnu::visibility("hidden")]] GpuStepsState {
   // One piece of memory each.
   std::byte* device_slots_ = nullptr;
   std::byte* host_slots_ = nullptr;
-  std::byte* plan_ = nullptr;  // Of the device: of the step that runs next.
+  std::byte* plan_ = nullptr;  // Of the device: for the step that runs next.
   std::byte* told_ = nullptr;  // Pinned: kernel arguments, a plan a slot, the last step saved.
   gpu::StepPlan* plans_ = nullptr;
   gpu::GatherStep gather_{};

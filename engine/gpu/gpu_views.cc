@@ -23,7 +23,7 @@ Status Bad(const GroupView& view, const std::string& what) {
 
 uint64_t EntryBytes(const BlockTable& table) { return table.is_64_bit ? 8 : 4; }
 
-// Indices of the table that positions of the view need.
+// Table indices that positions of the view need.
 struct Indices {
   uint64_t first = 0, end = 0;
 };
@@ -39,8 +39,8 @@ bool HasTable(const GroupView& view) {
 }
 bool HasDeviceTable(const GroupView& view) { return HasTable(view) && view.table.on_device; }
 
-// All entries are below: what a table in host memory holds, which was checked, or what the caller
-// says of one on the device.
+// All entries are below it: those of a checked table in host memory, or as the caller says of one
+// on the device.
 uint64_t EntriesEnd(const GroupView& view) {
   const BlockTable& table = view.table;
   if (table.on_device) {
@@ -80,7 +80,7 @@ GpuViews::~GpuViews() {
   if (room_.bytes != 0) rooms_->Return(room_);
 }
 
-// Views first, then the tables, then what the check of tables needs.
+// Views first, then the tables, then the memory for checking tables.
 Status GpuViews::Fill(const ModelSpec& model, const KvView& view) {
   uint64_t planes = 0, bytes = 0, seen_bytes = 0;
   for (const GroupView& group : view.groups) planes += group.planes.size();
@@ -112,7 +112,7 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view) {
     }
     const uint64_t entries_end = HasTable(group) ? EntriesEnd(group) : 0;
     for (size_t plane = 0; plane < group.planes.size(); ++plane) {
-      if (group.count == 0) {  // Nothing comes there.
+      if (group.count == 0) {  // It gets no rows.
         views_.emplace_back();
         continue;
       }
@@ -130,7 +130,7 @@ Status GpuViews::Fill(const ModelSpec& model, const KvView& view) {
   return device.Record(room_.stream, room_.copied);
 }
 
-// What is waited for is the device's own work, which ends soon.
+// Only waits for the device's own work, which ends soon.
 Status GpuViews::CheckTables(const KvView& view) {
   gpu::Device& device = waits_.device();
   for (const GroupView& group : view.groups) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The view of one call as kernels know it: for every plane of every group a PagedView, and the
-// tables, in memory of the device. A table that the caller has on the device is looked at there
-// before anything is written through it. Where it is only read, a kernel says what leads out.
+// The kernels' description of the view of one call: for every plane of every group a PagedView, and
+// the tables, in device memory. If the caller's table is on the device it is checked there before
+// anything is written through it. If it is only read, the kernel reports entries that point
+// outside.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ namespace cairn::engine {
 
 class GpuViews {
  public:
-  // The view is valid (ValidateKvView) and outlives this. Before a table on the device is checked
-  // `await_ready` is called. kInvalidArgument: such a table names what is not there, or something
-  // twice; a view of more than a device counts.
+  // The view is valid (ValidateKvView) and outlives this. `await_ready` is called before a table on
+  // the device is checked. kInvalidArgument: such a table names something that does not exist, or
+  // twice; a view larger than the memory of a device counts as such.
   static Result<std::unique_ptr<GpuViews>> Make(const GpuWaits* waits, GpuRooms* rooms,
                                                 const ModelSpec& model, const KvView& view,
                                                 KvUse use,
@@ -35,7 +36,7 @@ class GpuViews {
   const gpu::PagedView* on_device() const {
     return reinterpret_cast<const gpu::PagedView*>(room_.on_device);
   }
-  // After it what on_device() names is there: streams that read it wait for it.
+  // When it is reached the memory of on_device() is filled: streams that read it wait for it.
   gpu::Event copied() const { return room_.copied; }
 
  private:
@@ -46,7 +47,7 @@ class GpuViews {
   const GpuWaits& waits_;
   GpuRooms* const rooms_;
   GpuRooms::Room room_{};
-  uint64_t check_at_ = 0;        // In the room: a verdict, and bits of what was seen.
+  uint64_t check_at_ = 0;        // In the room: a verdict, and a bit for each entry seen.
   std::vector<uint32_t> first_;  // By group: the index of its first plane.
   std::vector<gpu::PagedView> views_;
 };

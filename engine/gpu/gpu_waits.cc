@@ -18,7 +18,7 @@ Status GpuWaits::For(gpu::Event event, uint64_t deadline_ns) const {
 bool GpuWaits::Drain(gpu::Stream stream, gpu::Event event) const {
   const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
   while (true) {
-    if (!device_->lost().ok()) return true;  // Nothing touches anything any more.
+    if (!device_->lost().ok()) return true;  // Nothing touches any memory any more.
     if (device_->Record(stream, event).ok() && For(event, io::kNoDeadline).ok()) return true;
     if (scheduler_->MonotonicNs() >= until_ns) return !device_->lost().ok();
     scheduler_->Sleep(kGpuAskAgainNs);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Waits for what a device does, in the world's scheduler. A device that could not be asked for
-// kGpuAskNs counts as lost; what it still touches is not known then.
+// Waits for work of a device, in the world's scheduler. A device that could not be asked for
+// kGpuAskNs counts as lost; then it is unknown which memory it still touches.
 //
 // Thread-safe. No lock may be held around calls. Errors are those of the device.
 #pragma once
@@ -23,10 +23,10 @@ class GpuWaits {
   gpu::Device& device() const { return *device_; }
   io::Scheduler& scheduler() const { return *scheduler_; }
 
-  // As Device::Wait; asks again where the question fails.
+  // As Device::Wait; asks again if the query fails.
   Status For(gpu::Event event, uint64_t deadline_ns) const;
-  // After a failure: waits for all that is in the stream. False: that could not be found out, so
-  // what it touches must never be used again.
+  // After a failure: waits for all work in the stream. False: it is unknown whether that ended, so
+  // its memory must never be used again.
   bool Drain(gpu::Stream stream, gpu::Event event) const;
 
  private:

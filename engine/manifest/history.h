@@ -2,13 +2,13 @@
 //
 // Which history of a store a directory holds. A copy is the same store at an earlier time: its id,
 // and so the seed of every checksum, is the same, and when both are written to they give the same
-// numbers to other segments and tables. So a history has a name of its own: 16 random bytes, drawn
-// at every opening for writing and for every copy, and kept in MANIFEST with those that it goes on
-// from. In one history, and in what goes on from it, nothing that has a number is ever another
-// thing.
+// numbers to different segments and tables. So a history has a name of its own: 16 random bytes,
+// drawn at every opening for writing and for every copy, and kept in MANIFEST with those of the
+// histories that it continues. Within one history, and those that continue it, a number always
+// names the same thing.
 //
-// A follower compares the point up to which it has seen a store with what it finds later: what it
-// knows of files holds as long as the history is the same, or goes on from that point.
+// A follower compares the point up to which it has seen a store with a later one: its knowledge of
+// files stays valid if the history is the same, or continues from that point.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct HistoryId {
 
 HistoryId DrawHistory(io::Scheduler& scheduler);
 
-// A history up to a sequence, and with tables of numbers below this one. On disk as it stands.
+// A history up to a sequence, with tables of numbers below next_file_number. On disk as it stands.
 struct HistoryPoint {
   HistoryId history;
   uint64_t sequence = 0;
@@ -37,17 +37,17 @@ struct HistoryPoint {
 };
 static_assert(sizeof(HistoryPoint) == 32);
 
-// What a MANIFEST says: its own name, and where those ended that it goes on from, newest first.
+// As in a MANIFEST: its own name, and where the histories ended that it continues, newest first.
 struct History {
-  // Of so many openings and copies a reader may miss all but one; 4 KiB.
+  // A reader may miss all but one of this many openings and copies; 4 KiB.
   static constexpr size_t kEarlierMax = 128;
 
   HistoryId id;
   std::vector<HistoryPoint> earlier;
 
-  // What goes on from here: `next`, when this one ends at `end` (whose name is not looked at).
+  // Continues with `next`, as this one ends at `end` (whose name is ignored).
   void GoOn(const HistoryId& next, HistoryPoint end);
-  // Whether all that was seen up to there is so here, too.
+  // Whether everything that was seen up to there is so here, too.
   bool Holds(const HistoryPoint& seen) const;
 };
 

@@ -94,8 +94,8 @@ uint64_t PercentileOf(std::vector<uint64_t> values, double quantile) {
 
 namespace {
 
-// What no store writes. Behind it nobody asks again: sums of such numbers do not overflow, and what
-// is made of them can be made.
+// Limits that no store exceeds. They are not checked again later: sums of such numbers do not
+// overflow, and objects of such sizes can be made.
 Status CheckPossible(const std::string& path, const Manifest& manifest) {
   if (manifest.segment_bytes < kMinSegmentBytes || manifest.segment_bytes > wal::kMaxSegmentBytes ||
       manifest.segment_bytes % io::kBlockBytes != 0) {
@@ -170,7 +170,7 @@ Status GetTables(const std::string& path, uint16_t id, const FieldReader& fields
   return Status::Ok();
 }
 
-// Nothing: it is derived, and the reader has no use for it.
+// Nothing: it is derived, and the reader does not use it.
 Result<std::optional<NamedIndex>> GetNamedIndex(const std::string& path,
                                                 std::span<const std::byte> bytes,
                                                 std::span<const std::string_view> known) {
@@ -340,7 +340,8 @@ Status WriteManifest(io::FileSystem& files, const std::string& directory,
   const std::string path = io::JoinPath(directory, ManifestName(manifest.number));
   CAIRN_RETURN_IF_ERROR(io::WriteFileDurably(files, path, EncodeManifest(manifest)));
   if (manifest.number == 1) return Status::Ok();
-  // Only the newest counts, and it is written. One that stays behind goes at the next opening.
+  // Only the newest counts, and it is written. An old one that stays is removed at the next
+  // opening.
   static_cast<void>(
       io::RemoveIfExists(files, io::JoinPath(directory, ManifestName(manifest.number - 1))));
   return Status::Ok();
@@ -432,7 +433,7 @@ Result<StoreOptionsFile> ProbeSync(io::World& world, const std::string& director
     }
     const uint64_t sync = PercentileOf(sync_ns, 0.1);
     const uint64_t durable = PercentileOf(durable_ns, 0.1);
-    // fdatasync unless the other is clearly better: it also covers what was written before.
+    // fdatasync unless the other is clearly faster: it also covers earlier writes.
     if (durable + durable / 16 < sync) result.sync_method = wal::SyncMethod::kDurableWrite;
     result.probe = "fdatasync " + std::to_string(sync / 1000) + " us, dsync " +
                    std::to_string(durable / 1000) + " us (p10 of " + std::to_string(kRounds) +

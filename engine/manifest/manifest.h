@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MANIFEST-n, the checkpoint: which store this is, where its log starts, the tables of the index,
-// and the counters. What the index holds is what the log says up to some sequence, and no more: so
-// a flush or merge of it commits here, by the rename, and not in the log, which then need not be
-// read twice. It never knows more than the log, and a log that ends before last_sequence has lost
-// something. A manifest that is damaged cannot be made anew: the store is refused by its name.
-// OPTIONS, a text file for people, holds what was measured and chosen at creation.
+// MANIFEST-n, the checkpoint: the identity of the store, where its log starts, the tables of the
+// index, and the counters. The index holds what the log says up to some sequence, and no more: so a
+// flush or merge of it commits here, by the rename, and not in the log, which then need not be read
+// twice. A manifest never knows more than the log, and a log that ends before last_sequence has
+// lost something. A damaged manifest cannot be rebuilt: the store is refused with the file's name.
+// OPTIONS, a text file for people, records measurements and choices of the creation.
 //
 // File:  magic "CairnMan" | format version u32 | table bytes u32 | field table | hash u64
 // The hash covers everything before it. It is not sealed with a place: the store's id is inside.
@@ -29,8 +29,8 @@
 
 namespace cairn::engine {
 
-// An index beside the tree's. A derived one can be made again from the rest of the store: a library
-// that does not know it leaves it out, and its tables are files that nothing names.
+// An index beside the tree's. A derived one can be rebuilt from the rest of the store: a library
+// that does not know it skips it, and its tables are then files that nothing names.
 struct NamedIndex {
   std::string name;  // 1 to kIndexNameBytesMax bytes, no two alike.
   bool derived = false;
@@ -38,7 +38,7 @@ struct NamedIndex {
   bool operator==(const NamedIndex&) const = default;
 };
 inline constexpr size_t kIndexNameBytesMax = 64;
-// What finds prefixes (engine/reuse).
+// The index that finds prefixes (engine/reuse).
 inline constexpr std::string_view kHintsName = "hints";
 
 struct Manifest {
@@ -50,26 +50,26 @@ struct Manifest {
   uint64_t next_id = 1;           // Lower bound for model, branch and node ids.
   uint64_t last_sequence = 0;     // The log held at least this when it was written.
   uint64_t created_at_ns = 0;
-  // The index: its tables, and the sequence up to which they hold the tree. The log is replayed
-  // from there on.
+  // Tables of the index, and the sequence up to which they hold the tree. The log is replayed from
+  // there on.
   std::vector<sstable::LiveTable> index;
   uint64_t index_sequence = 0;
   std::vector<NamedIndex> named;
-  // Nothing before it is wanting in the index.
+  // The index lacks nothing that was logged before it.
   wal::LogPosition replay_from;
-  // Of the log when it was written: what the index names is of this one or an earlier one, so none
-  // of them is used again, even where the log has lost every trace of it.
+  // Of the log when this was written. The index names only this epoch or earlier ones, so none of
+  // them is used again, even if the log has lost every trace of them.
   uint64_t epoch = 0;
   HourlyWriteCounter written;  // A reader that does not know it skips it.
   History history;             // The same; without one, zeros.
 
-  // What it says, seen up to `sequence`.
+  // The point of history of a reader that has seen this manifest and the log up to `sequence`.
   HistoryPoint At(uint64_t sequence) const { return {history.id, sequence, next_file_number}; }
 };
 
 std::vector<std::byte> EncodeManifest(const Manifest& manifest);
-// kCorruption / kUnsupportedFormat naming `path`. `known`: names of the indexes that the reader has
-// a use for. Others are left out if they are derived, else kUnsupportedFormat naming them.
+// kCorruption / kUnsupportedFormat naming `path`. `known`: names of the indexes that the reader
+// uses. Others are skipped if they are derived, else kUnsupportedFormat naming them.
 Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::byte> bytes,
                                 std::span<const std::string_view> known = {});
 
@@ -78,7 +78,7 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
 Result<Manifest> ReadManifest(io::FileSystem& files, const std::string& directory);
 // Writes manifest.number, and removes the one before if it can.
 Status WriteManifest(io::FileSystem& files, const std::string& directory, const Manifest& manifest);
-// Those that a crash or an error left behind. The newest one's name is durable.
+// Removes manifests that a crash or an error left behind. The newest one's name is durable.
 Status RemoveOldManifests(io::FileSystem& files, const std::string& directory, uint64_t newest);
 
 struct StoreOptionsFile {
@@ -91,7 +91,7 @@ Status WriteOptionsFile(io::FileSystem& files, const std::string& directory,
 // Absent: the defaults. kCorruption when a line cannot be read.
 Result<StoreOptionsFile> ReadOptionsFile(io::FileSystem& files, const std::string& directory);
 
-// Which way of making one write durable is faster on this volume: p10 of interleaved arms.
+// Measures which way of making one write durable is faster on this volume: p10 of interleaved arms.
 Result<StoreOptionsFile> ProbeSync(io::World& world, const std::string& directory);
 
 }  // namespace cairn::engine

@@ -45,10 +45,11 @@ Status ManifestKeeper::BeginHistory(const HistoryId& id, uint64_t last_sequence,
     manifest_ = std::move(next);
     return status;
   }
-  // A full disk must not keep out who would make room. Until then the history is what it was: a
-  // copy of it is still told apart where one of them has got further.
+  // A full disk must not lock out a user who wants to free space. Until then the history stays the
+  // same: copies are still told apart if one of them has got further.
   if (cut_epoch != 0 || status.code() != StatusCode::kNoSpace) return status;
-  // Not where it has its name already, and only that may be lost: a follower may have seen it.
+  // Not if the file has its name already and only the name may be lost: a follower may have seen
+  // it.
   const auto newest = ReadManifest(*world_.files, directory_);
   if (!newest.ok() || newest->number != manifest_.number) return status;
   *unwritten = std::move(status);
@@ -75,7 +76,7 @@ Result<uint64_t> ManifestKeeper::NewTableNumber() {
 }
 
 Status ManifestKeeper::Edit(const std::function<void(Manifest*)>& edit) {
-  CAIRN_RETURN_IF_ERROR(log_->CheckLock());  // Without the turn: what it tells may need that.
+  CAIRN_RETURN_IF_ERROR(log_->CheckLock());  // Without the turn: its reports may need that.
   const io::Turn::Holder turn(&turn_);
   Manifest next = manifest_;
   edit(&next);
@@ -103,7 +104,7 @@ HourlyWriteCounter ManifestKeeper::CountWritten() {
   const MutexLock lock(&written_mutex_);
   const uint64_t bytes =
       log.bytes_written + log.bytes_prewritten + tables_->written_bytes.load() + manifest_bytes_;
-  // Somebody who looked at the log later may have been here first.
+  // A thread that read the counters later may have been here first.
   if (bytes > counted_bytes_) {
     written_.Add(now_ns, bytes - counted_bytes_);
     counted_bytes_ = bytes;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owns the checkpoint of an open store: MANIFEST-n as it stands, the numbers of tables that it
-// makes durable, and the counter of bytes written that it carries. Replacing it means a write and a
-// rename, so those who do it take turns, and no lock is held meanwhile.
+// Owns the checkpoint of an open store: the current MANIFEST-n, the table numbers that it makes
+// durable, and the counter of bytes written that it carries. Replacing it means a write and a
+// rename, so callers that do it take turns, and no lock is held meanwhile.
 //
-// A store that is read only shows a checkpoint of the writer's instead, with the point of its
-// history up to which it was seen (Show).
+// A read-only store shows a checkpoint of the writer's instead, with the point of its history up to
+// which it was seen (Show).
 //
-// Thread-safe, but for what is marked. Calls that replace the checkpoint wait for I/O, so no lock
-// may be held around them. Errors: those of WriteManifest, and of wal::Log::CheckLock before it.
+// Thread-safe, except where marked. Calls that replace the checkpoint wait for I/O, so no lock may
+// be held around them. Errors: those of WriteManifest, and of wal::Log::CheckLock before it.
 #pragma once
 
 #include <cstdint>
@@ -26,45 +26,46 @@ namespace cairn::engine {
 
 class ManifestKeeper {
  public:
-  // `now_ns`: the wall clock, any thread's. `tables` counts what is written of tables.
+  // `now_ns`: the wall clock, from any thread. `tables` counts bytes written to tables.
   ManifestKeeper(const io::World& world, std::string directory, std::function<uint64_t()> now_ns,
                  const sstable::TableCounters* tables);
   ManifestKeeper(const ManifestKeeper&) = delete;
   ManifestKeeper& operator=(const ManifestKeeper&) = delete;
 
-  // --- The opening's, by one thread, before any other knows of this.
-  // What was read, or is to be the first of a new store.
+  // --- For the opening, by one thread, before other threads know this.
+  // The manifest that was read, or the first of a new store.
   void Begin(Manifest manifest);
   const Manifest& at_opening() const { return manifest_; }
-  // The log, which outlives all other calls, and its epoch, as this store writes it.
+  // The log, which outlives all other calls, and the epoch in which this store writes it.
   void SetLog(wal::Log* log, uint64_t epoch);
   Status WriteFirst();
-  // A new history goes on from `last_sequence`. `cut_epoch`, if it is not 0, was used in a log of
-  // which that is about to be cut off. A full disk does not keep the store from being opened, if
-  // nothing is lost by it: then Ok, and `unwritten` says why the history is what it was.
+  // Begins a new history that continues from `last_sequence`. `cut_epoch`, if it is not 0, was used
+  // in a part of the log that is about to be cut off. A full disk does not keep the store from
+  // being opened, if nothing is lost by it: then Ok, and `unwritten` says why the history did not
+  // change.
   Status BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t cut_epoch,
                       Status* unwritten);
-  // Older files than the one that was read.
+  // Removes older files than the one that was read.
   Status RemoveOld();
-  // This table is there: no number up to its own is given again.
+  // This table exists: its number and those below are not given again.
   void NameTable(uint64_t number);
 
   // --- A store that writes.
   // See sstable::TableHost.
   Result<uint64_t> NewTableNumber();
   Status Edit(const std::function<void(Manifest*)>& edit);
-  // Since 24 hours, in all. What was written since this was called last counts as written now.
+  // In the last 24 hours. Bytes written since the last call count as written now.
   HourlyWriteCounter CountWritten();
 
   // --- A store that reads.
-  // From here on this one is shown, seen up to `sequence`.
+  // From here on this manifest is shown, seen up to `sequence`.
   void Show(Manifest manifest, uint64_t sequence);
-  // Whether all that was shown is so in that one, too.
+  // Whether everything that was shown is so in that one, too.
   bool IsContinuedBy(const Manifest& other) const;
 
-  // --- Any.
+  // --- For any store.
   Manifest Copy() const;
-  uint64_t number() const;  // 0: nothing was begun or shown.
+  uint64_t number() const;  // 0: there is none yet.
   HistoryId history() const;
   StoreId store() const;
   uint64_t IndexBytes() const;
@@ -80,7 +81,7 @@ class ManifestKeeper {
   wal::Log* log_ = nullptr;
   uint64_t epoch_ = 0;
 
-  // Who has the turn writes manifest_ and next_table_, and may read them as they are.
+  // The holder of the turn writes manifest_ and next_table_, and may read them without the mutex.
   io::Turn turn_{*world_.scheduler};
   uint64_t next_table_ = 1;
   mutable Mutex mutex_;  // Held to change the next two, or to copy them without the turn.
@@ -89,7 +90,7 @@ class ManifestKeeper {
 
   Mutex written_mutex_;  // Nothing else is taken under it.
   HourlyWriteCounter written_ CAIRN_GUARDED_BY(written_mutex_);
-  // What the log and the tables had written, and manifest_bytes_, when they were counted last.
+  // Bytes written by the log and the tables, and manifest_bytes_, at the last count.
   uint64_t counted_bytes_ CAIRN_GUARDED_BY(written_mutex_) = 0;
   uint64_t manifest_bytes_ CAIRN_GUARDED_BY(written_mutex_) = 0;  // Written.
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What calls of the API have brought since the store was opened. What the background does by itself
-// is counted where it is done, and what is replayed was counted before.
+// Counts what calls of the API did since the store was opened. The background counts its own work
+// in its parts; replayed ops were counted before.
 #pragma once
 
 #include <atomic>

@@ -15,8 +15,8 @@ inline constexpr double kRestoreP95LimitSeconds = 0.100;
 // Five of them lie above the 95th percentile: fewer are chance.
 inline constexpr uint64_t kMinLatencySamples = 100;
 
-// Of a store as a whole. A failed restore is a conversation to be computed again, so one in ten
-// thousand is too many; the caller's own cancelling is no failure.
+// Success rate of a whole store. A failed restore is a conversation that must be computed again, so
+// one in ten thousand is too many; a caller's cancellation is no failure.
 inline constexpr double kRestoreSuccessLimit = 0.9999;
 // One failure among fewer restores says nothing about a rate (and is counted all the same).
 inline constexpr uint64_t kMinRestores = 100;

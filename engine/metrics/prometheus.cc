@@ -2,10 +2,10 @@
 //
 // StoreMetrics in the text exposition format of Prometheus 0.0.4.
 //
-// A histogram of ours has 704 buckets. Prometheus keeps a series for each, so it gets every eighth
+// A histogram here has 704 buckets. Prometheus keeps a series for each, so it gets every eighth
 // edge, two a power of two, from about 1 us to 34 s: among them 50.33 ms and 100.66 ms, next to the
-// limits of the alarms. Counts are cumulative, so leaving edges out loses resolution and nothing
-// else. An edge is the largest latency of its bucket, which makes it exact.
+// limits of the alarms. Counts are cumulative, so leaving edges out only loses resolution. An edge
+// is the largest latency of its bucket, so it is exact.
 #include "engine/metrics/catalog.h"
 
 namespace cairn {
@@ -43,7 +43,7 @@ class Writer {
   explicit Writer(std::string_view store)
       : store_(store.empty() ? "" : "store=\"" + EscapeLabel(store) + "\"") {}
 
-  // No help text of ours holds a character that the format escapes.
+  // No help text here holds a character that the format escapes.
   void Family(std::string_view name, std::string_view type, std::string_view help) {
     Put({"# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n"});
   }

@@ -8,32 +8,32 @@
 
 namespace cairn::engine {
 
-// Parts of the directory, each of which grows by itself: with a million objects one moves 64 KiB
-// then, under the commit lock, in 20 us.
+// Parts of the directory, each of which grows by itself: with a million objects a growing part
+// moves 64 KiB, under the commit lock, in 20 us.
 inline constexpr size_t kDirectoryShards = 256;
 inline constexpr size_t kShardSlotsMin = 8;
-// A part grows by a half when seven of eight places are taken: so 18 to 28 bytes an object. Fuller,
-// and keys that are not there would be looked for in vain over dozens of places.
+// A part grows by a half when seven of eight places are taken: so 18 to 28 bytes an object. If it
+// were fuller, looking for a missing key would visit dozens of places.
 inline constexpr size_t kShardFullNumerator = 7, kShardFullDenominator = 8;
-// Of a full part one makes room for another. So many are looked at for one that was not touched,
-// since a mark is nowhere else.
+// In a full part one object makes room for another. This many are examined for one that was not
+// touched, since its mark would be lost.
 inline constexpr int kVictimsLookedAt = 8;
-// Objects that are dropped while the directory is filled are noted, some 3 MiB in all. When more go
-// it is not filled any further: what it does not know the index is asked for.
+// Objects that are dropped while the directory is filled are noted, some 3 MiB in all. If more are
+// dropped the filling ends: the index is asked for keys that the directory does not know.
 inline constexpr size_t kDroppedWhileFilledMax = 1u << 16;
-// Keys that are looked up together: their places are on their way from memory meanwhile.
+// Keys that are looked up together, so that fetches of their places from memory overlap.
 inline constexpr size_t kKeysAtOnce = 64;
 
-// Keys that the index is asked for together, and whose objects are read by one call: so what stands
-// for them in memory, 1 KiB each, is little beside what they hold.
+// Keys that the index is asked for together, and whose objects one call reads: their entries, 1 KiB
+// each in memory, are small beside their content.
 inline constexpr size_t kObjectsAtOnce = 1024;
-// The same of calls that end one by one: enough for a queue of reads, few enough that the first end
-// early.
+// The same for calls that end one by one: enough for a queue of reads, few enough that the first
+// end early.
 inline constexpr size_t kObjectsAtOnceAsync = 64;
-// What an object takes of a record beside its bytes and its name: fields of three ops.
+// Bytes of a record that an object takes besides its content and its name: fields of three ops.
 inline constexpr uint64_t kPutFieldsBytes = 512;
-// A key that is replaced between the look and the read is looked up again; this often in a row only
-// while nothing else is done.
+// A key that is replaced between look-up and read is looked up again. That happens this often in a
+// row only if the system does nothing else.
 inline constexpr int kLookAgainMax = 16;
 
 }  // namespace cairn::engine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens behind an opening: the directory learns what there is, and what an earlier process
-// left of puts goes.
+// Runs after an opening: the directory learns which objects exist, and unfinished puts of an
+// earlier process are dropped.
 #include <utility>
 
 #include "base/core/mutation.h"
@@ -66,7 +66,7 @@ Status ObjectSpace::Fill(const std::string& space, uint64_t first_id) {
 }
 
 Status ObjectSpace::Sweep(uint64_t branch) {
-  // Who writes gives up what a salvage left out, which is not for this to decide.
+  // A writer gives up what a salvage left out; this must not decide that.
   if (!CAIRN_KEPT(kObjectSwept) || means_.options->salvage) return Status::Ok();
   ObjectChange drop(
       means_, {.branches = {branch}, .nodes = {}, .names = {}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts and gets of many, by their caller or by a job with a ticket for each.
+// Puts and gets of many objects, on the caller's thread or as a job with a ticket for each.
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +15,7 @@ namespace {
 
 using TicketStates = std::vector<std::shared_ptr<TicketState>>;
 
-// One for each, as a job has it.
+// One item of a job.
 template <typename Item>
 TicketStates MakeStates(const io::World& world, std::span<const Item> items,
                         const CompletionQueue* queue) {
@@ -120,7 +120,7 @@ Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> put
       state->FinishIfCancelled();
     };
     const Status ran = Guarded([&] { puts_.Run(into, job->puts, begins, ended); });
-    for (const auto& state : job->states) {  // Without memory some may not have ended.
+    for (const auto& state : job->states) {  // If memory ran out some may not have ended.
       if (!ran.ok() && !state->released()) state->Finish(ran);
     }
   });

@@ -15,7 +15,7 @@ namespace cairn::engine {
 
 class ObjectChange final : public Resolver {
  public:
-  // What is to be done, under the lock, with what `needs` names in memory: ops, in order. None: it
+  // Decides under the lock, with everything in `needs` in memory: returns ops, in order. None: it
   // is done without a record.
   using Decide = std::function<Result<std::vector<Op>>(const Tree&)>;
 
@@ -26,7 +26,7 @@ class ObjectChange final : public Resolver {
     record_.held_by_limit = purpose == wal::Log::Purpose::kData;
   }
 
-  // The sequence behind which it is there. Waits for room as changes do (commit/changes.h).
+  // Returns the sequence of the record. Waits for room as changes do (commit/changes.h).
   Result<uint64_t> Run(uint64_t deadline_ns);
 
   Attempt Prepare(Lock* lock) override;

@@ -29,7 +29,7 @@ uint64_t ObjectDirectory::HashOf(std::string_view key, uint64_t ns_seed) {
   return SealHash(Hash(std::as_bytes(std::span(key))), ns_seed);
 }
 
-// False: it is no object, or one without a name yet.
+// False: it is no object, or has no name yet.
 bool ObjectDirectory::HashOf(const Head& head, uint64_t* hash) const {
   KeyRoom room;
   if (!IsReserved(head.ns)) return false;
@@ -98,7 +98,7 @@ size_t ObjectDirectory::VictimOf(Shard* shard) {
   return victim;
 }
 
-// What stands behind it and would not be found over the gap moves up.
+// Moves up later entries that would not be found across the gap.
 void ObjectDirectory::EraseLocked(Shard* shard, size_t at) {
   std::vector<Entry>& slots = shard->slots;
   size_t gap = at;
@@ -208,7 +208,8 @@ ObjectDirectory::Figures ObjectDirectory::figures() const {
 // ---------------------------------------------------------------- what is committed
 
 void ObjectDirectory::OnCommitted(const CommittedOp& op) noexcept {
-  // Most ops are about other things, and are to cost nothing here. All of a record is applied.
+  // Most ops are about other things, and should cost nothing here. All ops of the record are
+  // applied.
   const OpKind kind = op.op.kind;
   const bool comes = (kind == OpKind::kCreate && IsReserved(op.op.ns)) || kind == OpKind::kRename;
   if (!comes && kind != OpKind::kDrop && kind != OpKind::kEvict) return;
@@ -227,20 +228,20 @@ void ObjectDirectory::Add(const Head& head) {
   const MutexLock lock(&mutex_);
   if (state_ == State::kClosed) return;
   if (!head.gone) return InsertLocked(hash, head.id);
-  if (state_ == State::kFilled) ++left_out_;  // An op behind drops it, and counts it out.
+  if (state_ == State::kFilled) ++left_out_;  // A later op drops it, and decrements.
 }
 
 void ObjectDirectory::Remove(const Head& head, bool dropped) {
   uint64_t hash = 0;
   if (!HashOf(head, &hash)) return;
-  const Head* next = nullptr;  // What has the key now.
+  const Head* next = nullptr;  // The present holder of the key.
   const Status looked = Guarded([&] { next = tree_.FindHead(head.ns, head.name); });
   const MutexLock lock(&mutex_);
   if (!looked.ok()) return CloseLocked();
   const size_t found = FindLocked(hash, head.id);
   Shard& shard = shards_[ShardOf(hash)];
-  // Who asks does not take the commit lock, so between the ops of a record that replaces an object
-  // it is there as well.
+  // Exists does not take the commit lock, so the object must be there between the ops of a record
+  // that replaces it.
   if (found != SIZE_MAX && next != nullptr && IsWhole(*next)) {
     shard.slots[found].branch = next->id;
   } else if (found != SIZE_MAX) {
@@ -249,7 +250,8 @@ void ObjectDirectory::Remove(const Head& head, bool dropped) {
     --left_out_;
   }
   if (state_ != State::kFilling) return;
-  // Without memory for that nobody can tell what is true, so it is not claimed to be all.
+  // If there is no memory for that the truth is unknown, so the directory does not claim to be
+  // complete.
   const Status noted = Guarded([&] {
     mutex_.AssertHeld();
     dropped_.insert(head.id);

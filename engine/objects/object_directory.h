@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which objects there are, in memory: {64 bits of a hash of namespace and key, branch} of each,
-// kept by what is committed, so that Exists asks no index. It is derived: empty at an opening,
-// filled from the index in the background meanwhile, and bounded: when it is full, what comes takes
-// the place of another. What it does not know is *unknown*; as long as it knows all, it is not
-// there.
+// The objects that exist, in memory: {64 bits of a hash of namespace and key, branch} for each,
+// updated by commits, so that Exists need not ask the index. It is derived: empty at an opening,
+// then filled from the index in the background, and bounded: when it is full, a new entry replaces
+// another. A key that it does not have is *unknown*, unless it has every object: then the key does
+// not exist.
 //
-// It also has the mark of Touch, which is nowhere else.
+// It also has the mark of Touch, which is stored nowhere else.
 //
 // Thread-safe. Lock order: the commit lock, then its own, which is held for some microseconds.
 #pragma once
@@ -36,25 +36,25 @@ class ObjectDirectory final : public CommitObserver {
     bool whole = false;
   };
 
-  // The tree whose changes it is told of; both outlive this.
+  // The tree whose commits it observes; both outlive this.
   ObjectDirectory(Tree* tree, MemoryBudget* budget, uint64_t bytes_max)
       : tree_(*tree), budget_(*budget), bytes_max_(bytes_max) {}
   ~ObjectDirectory() override { Close(); }
   ObjectDirectory(const ObjectDirectory&) = delete;
   ObjectDirectory& operator=(const ObjectDirectory&) = delete;
 
-  // --- Filling, by one thread. From BeginFill on it is kept; what was there before is Inserted.
+  // --- Filling, by one thread. From BeginFill on commits update it; older objects are Inserted.
   void BeginFill(uint64_t seed);
   void Insert(const Head& head);
   void EndFill(bool all);  // REQUIRES: the commit lock.
-  // It knows nothing from here on, and learns nothing: the tree is another.
+  // It knows nothing from here on, and learns nothing: the tree was replaced.
   void Close();
 
-  // --- Asking. `ns` is the caller's name of it.
+  // --- Look-ups. `ns` is the caller's name of the namespace.
   void Look(std::string_view ns, std::span<const std::string_view> keys,
             std::span<Answer> answers) const;
   void Touch(std::string_view ns, std::span<const std::string_view> keys);
-  // Whether it was touched since this was asked of it last.
+  // Whether it was touched since the last call for it.
   bool TakeTouched(const Head& head);
   Figures figures() const;
 
@@ -69,7 +69,7 @@ class ObjectDirectory final : public CommitObserver {
   struct Shard {
     std::vector<Entry> slots;
     size_t used = 0;
-    size_t hand = 0;  // Where room is made next.
+    size_t hand = 0;  // Where the next victim is looked for.
   };
   enum class State : uint8_t { kClosed, kFilling, kFilled };
   static constexpr uint64_t kTouched = uint64_t{1} << 63;
@@ -104,8 +104,8 @@ class ObjectDirectory final : public CommitObserver {
   mutable Mutex mutex_;
   State state_ CAIRN_GUARDED_BY(mutex_) = State::kClosed;
   bool unread_ CAIRN_GUARDED_BY(mutex_) = false;  // It was not filled to the end.
-  // At least so many have no place here. Each is counted out again when it is dropped; those that
-  // are dropped while it is filled stay counted, since nobody knows whether they were.
+  // At least this many objects have no place here. A drop of one decrements it; not while it is
+  // filled, since it is unknown then whether the object was counted.
   uint64_t left_out_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::array<Shard, kDirectoryShards> shards_ CAIRN_GUARDED_BY(mutex_);
   uint64_t entries_ CAIRN_GUARDED_BY(mutex_) = 0, bytes_ CAIRN_GUARDED_BY(mutex_) = 0;

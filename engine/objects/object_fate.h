@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What becomes of a put when this is there under its key. Decided under the commit lock.
+// The effect of a put on an existing key. Decided under the commit lock.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace cairn::engine {
 
 enum class Fate : uint8_t {
   kStored,    // There is nothing.
-  kReplaces,  // What is there is dropped in the same record.
+  kReplaces,  // The old object is dropped in the same record.
   kKept,      // It stays as it is.
   kRefused,   // It stays, and is of another class: see OfAnotherClass.
 };
 inline bool IsStored(Fate fate) { return fate == Fate::kStored || fate == Fate::kReplaces; }
 
-// `there`: null if nothing is. `model`: of what is put.
+// `there`: null if the key does not exist. `model`: of the new object.
 Fate FateOf(const Head* there, ModelId model, IfPresent if_present);
 Status OfAnotherClass(const Tree& tree, const Head& there);  // kModelMismatch.
 Op DropOf(const Head& head);
 
-// What is wrong with one object, or with what the index has of it: the rest of a batch, each for
-// itself, does not mind.
+// Whether an error is about one object, or its records in the index: then the rest of a batch goes
+// on.
 bool IsOfOneObject(const wal::Log& log, const Status& status);
 
 }  // namespace cairn::engine

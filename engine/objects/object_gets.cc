@@ -15,7 +15,7 @@ namespace {
 
 Status NoObject() { return Status(StatusCode::kNotFound, "no object has this key"); }
 
-// A branch that is dropped, or evicted, between the look and the read.
+// A branch that was dropped, or evicted, between look-up and read.
 bool IsGone(const Status& status) {
   return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kEvicted;
 }
@@ -26,7 +26,7 @@ Status Damaged() {
 
 }  // namespace
 
-// One that is under way.
+// A get that is under way.
 struct ObjectGets::Get {
   size_t index = 0;
   const ObjectGet* object = nullptr;
@@ -58,7 +58,7 @@ void ObjectGets::FindNamed(const std::string& space, std::span<const std::string
     found[0].status = loaded;
     return;
   }
-  if (!loaded.ok()) {  // Whose fault it is shows when each is looked up by itself.
+  if (!loaded.ok()) {  // Looking up each by itself shows which one failed.
     lock.unlock();
     for (size_t i = 0; i < names.size(); ++i) {
       FindNamed(space, names.subspan(i, 1), found.subspan(i, 1));
@@ -93,7 +93,7 @@ Result<uint64_t> ObjectGets::BytesOf(const FoundObject& object, uint64_t deadlin
   return (object.rows - 1) * object.page_bytes + last;
 }
 
-// Of those that are to be looked up: where they go, or how they end, and then not again.
+// Decides for each where its bytes go, or how it ends; then it is not looked up again.
 void ObjectGets::Look(const From& from, std::span<Get* const> gets) const {
   std::vector<std::string_view> keys;
   for (const Get* get : gets) keys.push_back(get->object->key);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How objects are read: keys become branches, and all of them are one restore of many sources. A
-// branch of an object never changes, so what was found is what is read, or it is gone by then.
+// branch of an object never changes, so a read returns exactly the object that was found, or finds
+// it gone.
 //
 // Thread-safe. No lock may be held around the calls. Errors: those of Objects::GetBatch.
 #pragma once
@@ -26,7 +27,7 @@ struct FoundObject {
   uint64_t branch = 0;  // 0: there is none.
   uint64_t model = 0, rows = 0;
   uint32_t page_bytes = 0;
-  Status status{};  // Not Ok: what there is cannot be told.
+  Status status{};  // Not Ok: it is unknown whether it exists.
 };
 
 class ObjectGets {
@@ -35,7 +36,7 @@ class ObjectGets {
     std::string space;
     ObjectClassId object_class{};
     uint64_t deadline_ns = io::kNoDeadline;
-    size_t at_once = 0;  // So many are read together.
+    size_t at_once = 0;  // How many are read together.
   };
   // By index: whether it is still wanted, and if so the ticket that may cancel it, or null.
   using Begins = std::function<bool(size_t, const TicketState**)>;
@@ -48,10 +49,10 @@ class ObjectGets {
 
   void Run(const From& from, std::span<const ObjectGet> gets, const Begins& begins,
            const Ended& ended);
-  // What is there under these keys, all of which can be.
+  // Finds the objects of these keys, all of which are valid.
   std::vector<FoundObject> Find(const std::string& space,
                                 std::span<const std::string_view> keys) const;
-  // How many bytes it has: reads its last id. kNotFound: it is gone by now.
+  // Its size: reads its last id. kNotFound: it is gone by now.
   Result<uint64_t> BytesOf(const FoundObject& object, uint64_t deadline_ns) const;
 
  private:

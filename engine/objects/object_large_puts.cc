@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts that go by themselves: first the bytes, to a branch without a name, then the name. Who gives
-// up is heard between these steps.
+// Puts that use several records: first the bytes, to a branch without a name, then the name. A
+// cancellation takes effect between these steps.
 #include <utility>
 
 #include "base/core/out_of_memory.h"
@@ -20,7 +20,7 @@ void ObjectPuts::RunLarge(const Into& into, Put* put, const Ended& ended) {
 
 Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& put) {
   if (put.CancelRequested()) return Cancelled();
-  // Nothing is written for what would be kept.
+  // Nothing is written if the existing object would be kept.
   {
     Committer::Lock lock(means_.mutex());
     CAIRN_ASSIGN_OR_RETURN(const Head* there,
@@ -29,7 +29,7 @@ Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& pu
     if (fate == Fate::kKept) return Outcome{.sequence = means_.log->last_reserved_sequence()};
     if (fate == Fate::kRefused) return OfAnotherClass(means_.tree(), *there);
   }
-  std::list<uint64_t> unnamed(1);  // That it is to be dropped can be noted without memory.
+  std::list<uint64_t> unnamed(1);  // Noting it as one to drop takes no memory.
   uint64_t& branch = unnamed.front();
   ObjectChange create(
       means_, {},
@@ -104,7 +104,7 @@ Result<ObjectPuts::Outcome> ObjectPuts::GiveName(const Into& into, const Put& pu
         keep.ttl_ns =
             into.options.ttl_ns != 0 || use == nullptr ? into.options.ttl_ns : use->policy.ttl_ns;
         CAIRN_ASSIGN_OR_RETURN(ops.emplace_back(), ResolveKeep(tree, branch, keep));
-        Op& rename = ops.emplace_back();  // What has the name has lost it by then.
+        Op& rename = ops.emplace_back();  // The old object has lost the name by then.
         rename.kind = OpKind::kRename;
         rename.branch = branch;
         rename.name = put.name;

@@ -40,7 +40,7 @@ Status ObjectLease::Hold(const std::string& space, std::span<const std::string> 
   if (refused_) End();
   if (damaged && names.size() == 1) told(0, false);
   if (!damaged || names.size() == 1) return Status::Ok();
-  // Whose fault it is shows when each is looked up by itself.
+  // Looking up each by itself shows which one failed.
   for (size_t i = 0; i < names.size(); ++i) {
     CAIRN_RETURN_IF_ERROR(
         Hold(space, names.subspan(i, 1), [&](size_t, bool there) { told(i, there); }));

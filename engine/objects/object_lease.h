@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one call of Exists puts on lease: all that it tells as there, or nothing.
+// The lease of one call of Exists: it covers every object that is reported as there, or nothing.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ class ObjectLease {
   // By index; in any order.
   using Told = std::function<void(size_t name, bool there)>;
 
-  // What is named outlives this.
+  // The referenced objects outlive this.
   ObjectLease(const WriteMeans& means, Leases* leases, uint64_t lease_ns)
       : means_(means), leases_(*leases), lease_ns_(lease_ns) {}
   ~ObjectLease() { End(); }  // Unless it was taken.
   ObjectLease(const ObjectLease&) = delete;
   ObjectLease& operator=(const ObjectLease&) = delete;
 
-  // Which of these are there; those are held. What is damaged is not there. REQUIRES: kLeasedAtOnce
-  // at most, as all of them are held together. No lock may be held.
+  // Reports which of these exist, and holds those. Damaged ones do not exist. REQUIRES: at most
+  // kLeasedAtOnce, as all of them are held together. No lock may be held.
   Status Hold(const std::string& space, std::span<const std::string> names, const Told& told);
-  // Of all that was told as there. 0: there is none, or there was no room for it.
+  // The lease on all that was reported as there. 0: nothing was, or there was no room for a lease.
   LeaseId Take() { return std::exchange(lease_, {}); }
 
  private:

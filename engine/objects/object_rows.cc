@@ -33,13 +33,13 @@ ObjectRows::ObjectRows(std::span<std::byte> memory, uint32_t page_bytes)
 }
 
 // A view has one base and one stride, so the row beside the caller's memory is put a whole number
-// of rows away from it, and a table of slots leads there. The lower of the two is the base.
+// of rows away from it, and a table of slots points there. The lower of the two is the base.
 std::byte* ObjectRows::PlaceLastRow() {
   room_ = std::make_unique_for_overwrite<std::byte[]>(2 * size_t{page_bytes_});
   last_row_ = room_.get();
   if (ids_.size() == 1) return last_row_;
   const uintptr_t first = AddressOf(memory_.data()), room = AddressOf(room_.get());
-  // A difference below 0 wraps, and what is left of that by a page is right for powers of two only.
+  // A negative difference wraps; its remainder is right only if page_bytes_ is a power of two.
   const uintptr_t rest = (first < room ? room - first : first - room) % page_bytes_;
   last_row_ += first < room && rest != 0 ? page_bytes_ - rest : rest;
   const uintptr_t last = AddressOf(last_row_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bytes of an object as rows of its class, where the caller has them: what appends gather from
-// and restores write to. Each row has a token id, which is how many of its bytes are used. A last
-// row that the caller's memory does not hold whole lies beside it.
+// The bytes of an object as rows of its class, in the caller's memory: appends gather from them and
+// restores write to them. Each row has a token id: how many of its bytes are used. A last row that
+// does not fit into the caller's memory has memory of its own.
 //
 // An object of 0 bytes is one row that uses none, and has no KV.
 #pragma once
@@ -29,11 +29,11 @@ class ObjectRows {
     return bytes == 0 ? 1 : (bytes + page_bytes - 1) / page_bytes;
   }
 
-  // Of what is put: the ids, and the last row. Once.
+  // For a put: sets the ids, and the last row. Once.
   void TakeBytes();
-  // Of what came: the last row goes where the caller has room for it.
+  // For a get: copies the last row into the caller's memory.
   void GiveBytes();
-  // The bytes that the ids speak of; nothing: no put has made such ids.
+  // The size according to the ids; nothing: no put makes such ids.
   std::optional<uint64_t> bytes() const;
 
   std::span<TokenId> ids() { return ids_; }
@@ -46,12 +46,12 @@ class ObjectRows {
   }
 
  private:
-  std::byte* PlaceLastRow();  // The base of the view.
+  std::byte* PlaceLastRow();  // Returns the base of the view.
 
   const std::span<std::byte> memory_;
   const uint32_t page_bytes_;
   std::vector<TokenId> ids_;
-  // The last row, if it is not whole, and a table that tells where each lies.
+  // The last row, if it is not whole, and a table of where each row lies.
   std::span<std::byte> rest_{};  // Of memory_.
   std::unique_ptr<std::byte[]> room_{};
   std::byte* last_row_ = nullptr;

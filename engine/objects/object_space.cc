@@ -23,8 +23,8 @@ Status NoObject(std::string_view what) {
 
 Status CheckSpace(std::string_view ns) { return CheckNameBytes(ns, kMaxNameBytes, "namespace"); }
 
-// Asks again about the keys whose answers `wanted` picks, at most `at_once` at a time:
-// ask(names, tell), which calls tell(index of the name, whether it is there).
+// Asks again about the keys whose answers `wanted` picks, at most `at_once` at a time: ask(names,
+// tell), which calls tell(index of the name, whether it exists).
 template <typename Wanted, typename Ask>
 Status AskAnew(std::span<const std::string_view> keys, std::span<ObjectDirectory::Answer> answers,
                size_t at_once, const Wanted& wanted, const Ask& ask) {
@@ -87,7 +87,7 @@ Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
   return found;
 }
 
-// Answers what the directory does not know.
+// Asks the index about keys that the directory does not know.
 Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_view> keys,
                              std::span<ObjectDirectory::Answer> answers) {
   const std::string space = SpaceOf(ns);
@@ -104,7 +104,8 @@ Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_vi
                  });
 }
 
-// Leases what the answers say may be there. The tree decides what is, and corrects the answers.
+// Leases the objects that may exist according to the answers. The tree decides, and corrects the
+// answers.
 Result<LeaseId> ObjectSpace::PutOnLease(std::string_view ns, std::span<const std::string_view> keys,
                                         uint64_t lease_ns,
                                         std::span<ObjectDirectory::Answer> answers) {
@@ -149,7 +150,7 @@ Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) 
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKey(key));
   const std::string space = SpaceOf(ns), name = NameOfKey(key);
-  // One that is gone between the look and the read may have been replaced.
+  // An object that is gone between look-up and read may have been replaced.
   for (int look = 0; look < kLookAgainMax; ++look) {
     ObjectInfo info;
     FoundObject object;
@@ -194,7 +195,7 @@ Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::str
   return page;
 }
 
-// What is no object as a put makes it has no place in a page; who asks for it by key is told.
+// A branch that no put can have made has no place in a page; a get of its key reports it.
 void ObjectSpace::AddTo(ObjectPage* page, std::span<const Head> heads, Classes* classes) const {
   for (const Head& head : heads) {
     KeyRoom room;
@@ -232,7 +233,7 @@ Status ObjectSpace::SetPolicy(std::string_view ns, const NamespacePolicy& policy
   return changes_.SetPolicy(SpaceOf(ns), policy, durability);
 }
 
-// In one record; one by one where something is wrong with one of them.
+// In one record; one by one if there is something wrong with one of them.
 void ObjectSpace::DeleteSome(const std::string& space, std::span<const std::string_view> keys,
                              std::span<Status> outcomes, uint64_t* sequence) {
   const Result<uint64_t> dropped = DropNamed(space, keys, outcomes);

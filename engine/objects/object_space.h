@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Objects under keys (cairn/objects.h): branches of models of their own, in namespaces of their own
-// (object_names.h). No op, record or file is for them alone, so log, tables, checksums, cap,
-// followers and crash rules hold for them as they are.
+// (object_names.h). They have no ops, records or files of their own, so log, tables, checksums,
+// caps, followers and crash rules apply to them unchanged.
 //
-//   puts        how they come           object_puts.h
-//   gets        how they are read       object_gets.h
-//   directory   which there are         object_directory.h
+//   puts        writing them            object_puts.h
+//   gets        reading them            object_gets.h
+//   directory   which exist             object_directory.h
 //
 // Thread-safe, but for Start and Stop. No lock may be held around the calls. Errors: those of
 // Objects.
@@ -35,7 +35,7 @@ namespace cairn::engine {
 
 class ObjectSpace {
  public:
-  // What is named outlives this.
+  // The referenced objects outlive this.
   ObjectSpace(const WriteMeans& means, Appender* appender, Changes* changes, BranchReads* reads,
               Leases* leases, MemoryBudget* budget)
       : means_(means),
@@ -47,8 +47,8 @@ class ObjectSpace {
   ObjectSpace(const ObjectSpace&) = delete;
   ObjectSpace& operator=(const ObjectSpace&) = delete;
 
-  // Of a store that writes, once it is open: the directory is filled in the background, and what
-  // an earlier process left of puts is dropped.
+  // For a store that writes, once it is open: fills the directory in the background, and drops what
+  // an earlier process left of unfinished puts.
   void Start(uint64_t seed);
   void Stop();
 
@@ -72,7 +72,7 @@ class ObjectSpace {
   const ObjectCounters& counters() const { return counters_; }
 
  private:
-  using Classes = std::map<uint64_t, Result<ObjectClass>>;  // By model, as a listing met them.
+  using Classes = std::map<uint64_t, Result<ObjectClass>>;  // By model, as a listing meets them.
 
   Status CheckKeys(std::span<const std::string_view> keys) const;
   Result<ObjectPuts::Into> IntoOf(const PutOptions& options) const;

@@ -17,7 +17,7 @@ namespace {
 
 uint32_t PagesOf(uint32_t count, uint32_t page_rows) { return (count + page_rows - 1) / page_rows; }
 
-// Room for the frames of a slice, however little they can be packed.
+// Memory for the frames of a slice, however badly they pack.
 uint64_t PackedBytesMax(const FragmentLayout& layout, uint32_t slice, uint32_t count) {
   uint64_t bytes = 0;
   for (uint32_t first = 0; first < count; first += layout.page_rows()) {
@@ -26,7 +26,7 @@ uint64_t PackedBytesMax(const FragmentLayout& layout, uint32_t slice, uint32_t c
   return bytes;
 }
 
-// Of the plane with the longest rows.
+// For the plane with the longest rows.
 uint64_t PlaneBytesMax(const FragmentLayout& layout, uint32_t count) {
   uint64_t bytes = 0;
   for (const Plane& plane : layout.group().planes) {
@@ -65,7 +65,7 @@ uint64_t PageWriter::GatheredLayerBytes(const FragmentLayout& layout, uint32_t r
 
 Status PageWriter::AddKv(const PageRange& range, const FragmentLayout& layout,
                          std::shared_ptr<const PageRows> rows) {
-  // What is gathered is so a plane at a time, so a thread has all heads of a layer.
+  // Rows are gathered a plane at a time, so one thread gets all heads of a layer.
   const uint32_t step = rows->gathers() ? layout.slices_per_layer() : 1;
   for (uint32_t slice = 0; slice < layout.slices(); slice += step) {
     CAIRN_RETURN_IF_ERROR(AddUnit({.range = range,
@@ -170,7 +170,7 @@ void PageWriter::PackUnit(const Unit& unit, Batch* batch) const {
   }
 }
 
-// Packs what was added, while what is packed is written.
+// Packs what was added while the packed batch is written.
 Status PageWriter::PackNext() {
   Batch* const batch = filling_;
   if (batch->room.size() < batch->bytes) {

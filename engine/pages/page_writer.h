@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes snapshot tables of pages, for all who do: sealing, and large appends.
+// Writes snapshot tables of pages, for sealing and for large appends.
 //
 //   fragments   in order: token ids, KV, states      their layout: tree/fragment_layout.h
 //   gathered    the rows of a layer, where they lie  PageRows
@@ -8,9 +8,9 @@
 //   packed      a batch side by side, while the one before is written
 //   written     frame by frame, in order             sstable/snapshot_writer.h
 //
-// The bytes do not depend on who packs. One thread at a time; it packs itself what no helper has
-// begun, so that it gets on when the executor has no thread to spare. A crash before Finish returns
-// costs the table; the next opening removes its file.
+// The bytes do not depend on which thread packs. For one thread at a time; that thread packs itself
+// what no helper has begun, so that it gets on when the executor has no thread to spare. A crash
+// before Finish returns costs the table; the next opening removes its file.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace cairn::engine {
 
-// Positions of a lane of a node. A state has one: the one that it stands at.
+// Positions of a lane of a node. A state has one: its own.
 struct PageRange {
   uint64_t node = 0;
   uint32_t lane = 0;
@@ -38,20 +38,20 @@ struct PageRange {
   bool exact = true;
 };
 
-// What a frame holds: of a lane of KV the rows of these positions for one head; token ids; or, of a
-// state, its `layer`th piece.
+// The content of a frame: of a KV lane the rows of these positions for one head; token ids; or, of
+// a state, its `layer`th piece.
 struct FrameName {
   PageRange positions;
   uint32_t layer = 0, plane = 0, head = 0;
 };
 
-// Sees what goes into a table, for what is derived of it.
+// Sees every frame that goes into a table, to derive something from it.
 class FrameVisitor {
  public:
   virtual ~FrameVisitor() = default;
-  // `raw`: [position][row], as it can be read back, until the call returns. Called by the threads
-  // that pack: several at once, in no order, each frame once. Must not throw. The table may still
-  // fail.
+  // `raw`: [position][row], as it will be read back; valid during the call. Called by the threads
+  // that pack: several at once, in no order, each frame once. Must not throw. Writing the table may
+  // still fail.
   virtual void OnFrame(const FrameName& name, std::span<const std::byte> raw) = 0;
 };
 
@@ -59,10 +59,10 @@ class FrameVisitor {
 class PageRows {
  public:
   virtual ~PageRows() = default;
-  // Whether Plane needs room for one plane of a layer.
+  // Whether Plane needs `room` for a plane of a layer.
   virtual bool gathers() const = 0;
-  // All rows of a plane of a layer, [head][position][row]: in `room`, or where they lie already.
-  // They are quantised there if the plane is. Called by the threads that pack; must not throw.
+  // All rows of a plane of a layer, [head][position][row]: in `room`, or where they lie already;
+  // quantised, if the plane is. Called by the threads that pack; must not throw.
   virtual std::span<std::byte> Plane(uint32_t layer, uint32_t plane,
                                      std::span<std::byte> room) const = 0;
 };
@@ -73,23 +73,24 @@ class PageWriter {
     sstable::TableContext tables;
     Allocator allocator = Allocator::Default();
     io::ParallelFor* parallel_for = nullptr;
-    // Two batches take so much memory each, or what one layer (of rows that gather) or one head of
-    // it takes.
+    // Memory of each of two batches; or that of one layer (if rows are gathered) or of one head, if
+    // that is more.
     uint64_t batch_bytes = 0;
     size_t write_bytes = sstable::kSnapshotWriteBytes;
-    bool hashes = false;  // Of frames before they are packed: what a proof goes by.
+    bool hashes = false;  // Of frames before they are packed, for a proof.
     FrameVisitor* visitor = nullptr;
-    // Somebody else uses the device: the table is written in small steps. Null: it never is.
+    // Others use the device: the table is written in small steps. Null: they never do.
     std::function<bool()> quiet{};
-    // On the thread that owns the writer, each time a batch is packed: what else it can do
-    // meanwhile. What it says but Ok ends the work. May be null.
+    // Called on the thread that owns the writer each time a batch is packed, for other work
+    // meanwhile. An error ends the writing. May be null.
     std::function<Status()> beside{};
-    // Before a frame of so many bytes is written. What it says but Ok ends the work.
+    // Called before a frame of this size is written. An error ends the writing.
     std::function<Status(uint64_t stored_bytes)> go_on;
   };
 
-  // Takes a number for the table. Errors of all: kNoSpace, kIoError, kOutOfMemory, what the host
-  // and go_on say. They stick, and the destructor of a writer that did not finish leaves no table.
+  // Takes a number for the table. Errors of all calls: kNoSpace, kIoError, kOutOfMemory, those of
+  // the host and of go_on. They stick, and the destructor of a writer that did not finish leaves no
+  // table.
   static Result<std::unique_ptr<PageWriter>> Create(Means means);
   PageWriter(const PageWriter&) = delete;
   PageWriter& operator=(const PageWriter&) = delete;
@@ -99,15 +100,15 @@ class PageWriter {
   Status AddTokens(const PageRange& range, const FragmentLayout& layout,
                    std::span<const TokenId> ids);
   Status AddState(const PageRange& range, std::span<const std::byte> state);
-  // Rows and layout are needed until Pack or Finish.
+  // Rows and layout must live until Pack or Finish.
   Status AddKv(const PageRange& range, const FragmentLayout& layout,
                std::shared_ptr<const PageRows> rows);
-  // Packs what was added; some of it is still to be written.
+  // Packs what was added; a part of it may not be written yet.
   Status Pack();
   // The table survives every crash when this returns.
   Result<sstable::SnapshotInfo> Finish();
 
-  // What was written so far: by fragment, and by frame (if wanted), in the order of the table.
+  // Bytes written so far: by fragment, and by frame (if wanted), in the order of the table.
   const std::vector<uint64_t>& stored_bytes() const { return stored_bytes_; }
   std::vector<uint64_t> TakeHashes() { return std::move(hashes_); }
 
@@ -120,7 +121,7 @@ class PageWriter {
     uint64_t raw_bytes = 0;
     uint64_t raw_hash = 0;
   };
-  // Heads next to each other that one thread packs.
+  // Adjacent heads that one thread packs.
   struct Unit {
     PageRange range;
     const FragmentLayout* layout = nullptr;  // Until it is packed.

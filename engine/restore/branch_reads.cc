@@ -22,7 +22,7 @@ Status BranchReads::RestoreMany(std::span<RestoreItem> items, uint64_t timeout_n
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   for (const RestoreItem& item : items) {
-    // A failure is that of the tickets, which it ended.
+    // A failure belongs to the tickets that it ended.
     if (item.node == NodeId{}) static_cast<void>(joined_->Flush(item.branch));
   }
   reader_.Restore(items, means_.lifecycle->Deadline(timeout_ns));
@@ -76,7 +76,7 @@ Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
   }
   {
     std::lock_guard lock(means_.mutex());
-    uint64_t length = UINT64_MAX;  // Of a branch that is not in memory nothing is known yet.
+    uint64_t length = UINT64_MAX;  // Nothing is known yet of a branch that is not in memory.
     if (const Head* const head = means_.tree().FindHead(static_cast<uint64_t>(id))) {
       length = head->lengths[kTokenLane] + joined_->TokensWaiting(id);
     }
@@ -125,7 +125,7 @@ Result<std::vector<TokenId>> BranchReads::ReadTokens(BranchId id, uint64_t begin
 Result<Branch::StateAt> BranchReads::StateAt(BranchId id, uint64_t position, bool sampler) {
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
-  static_cast<void>(joined_->Flush(id));  // A failure is that of the tickets, which it ended.
+  static_cast<void>(joined_->Flush(id));  // A failure belongs to the tickets that it ended.
   CAIRN_ASSIGN_OR_RETURN(
       const Reader::State state,
       reader_.ReadState({.branch = id, .sampler = sampler, .position = position}));

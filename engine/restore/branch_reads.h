@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading, as branches and stores offer it: what reader.h does, for a store that is open, by the
-// caller or by a job. What was accepted for a branch is applied before it is read.
+// The reads that branches and stores offer: those of reader.h, for an open store, by the caller or
+// as a job. Accepted appends of a branch are applied before it is read.
 //
 // Thread-safe, but for Start and Stop. No lock may be held around the calls. Errors: those of
 // Branch.
@@ -26,22 +26,22 @@ namespace cairn::engine {
 
 class BranchReads {
  public:
-  // What is named outlives this.
+  // The referenced objects outlive this.
   BranchReads(const WriteMeans& means, JoinedAppends* joined, Reader* reader)
       : means_(means), joined_(joined), reader_(*reader) {}
   BranchReads(const BranchReads&) = delete;
   BranchReads& operator=(const BranchReads&) = delete;
 
   void Start();  // Once the log is open.
-  void Stop();   // Finishes the hints that were taken.
+  void Stop();   // Finishes the prefetches that were accepted.
 
   Result<RestoreResult> Restore(BranchId id, const RestoreRequest& request,
                                 LayerProgress* progress);
   Result<Ticket> RestoreAsync(BranchId id, const RestoreRequest& request, LayerProgress* progress);
-  // Many sources at once (restore_item.h): one pipeline, one deadline. An error of its own says
-  // that the store is closed; how each item went stands in it.
+  // Reads many sources at once (restore_item.h): one pipeline, one deadline. Returns an error only
+  // if the store is closed; the result of each item is in the item.
   Status RestoreMany(std::span<RestoreItem> items, uint64_t timeout_ns);
-  // Takes the hint. kBusy when too many wait.
+  // Accepts a prefetch. kBusy when too many wait.
   Status Prefetch(BranchId id, const PrefetchRequest& request);
   Result<std::vector<TokenId>> ReadTokens(BranchId id, uint64_t begin, uint64_t end);
   Result<Branch::StateAt> StateAt(BranchId id, uint64_t position, bool sampler);
@@ -55,7 +55,7 @@ class BranchReads {
   JoinedAppends* const joined_;
   Reader& reader_;
   std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.
-  std::unique_ptr<io::Executor> prefetcher_;     // One thread, once there is a hint.
+  std::unique_ptr<io::Executor> prefetcher_;     // One thread, started by the first prefetch.
 };
 
 }  // namespace cairn::engine

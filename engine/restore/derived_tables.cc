@@ -12,7 +12,7 @@
 
 namespace cairn::engine {
 
-// Keeps the node's content up to the position as it is.
+// Keeps the node's content up to the position unchanged.
 class DerivedTables::Lease {
  public:
   explicit Lease(const WriteMeans& means) : means_(means) {}
@@ -121,7 +121,7 @@ Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
   auto table = reader_.tables().Open(found.owner.table);
   const StatusCode code = table.status().code();
   if (code == StatusCode::kNotFound || code == StatusCode::kCorruption) {
-    // Who asks makes it again; until then nobody need look at this one. A reader leaves it.
+    // The caller makes it again; until then others need not try this one. A reader leaves it.
     if (!means_.options->read_only) static_cast<void>(Drop(found.owner));
     return Status(StatusCode::kNotFound, "what was derived is lost: " + table.status().ToString());
   }

@@ -65,7 +65,7 @@ void FileTier::AddFragments() {
   std::stable_sort(jobs_.begin() + first, jobs_.end(), LiesBefore);
 }
 
-// Of the fragments whose entries were read.
+// Adds the frames of fragments whose entries were read.
 void FileTier::AddFrames() {
   for (size_t i = 0; i < items_.size(); ++i) {
     if (items_[i].outcome.ended()) continue;
@@ -132,7 +132,7 @@ Status FileTier::Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* firs
   return Status::Ok();
 }
 
-// Jobs of an item mostly follow each other, and what is told twice is known.
+// Jobs of an item mostly follow each other; calling a sink twice does no harm.
 void FileTier::WindowDone(std::span<const ReadJob> jobs, size_t buffer) {
   size_t last = SIZE_MAX;
   for (const ReadJob& job : jobs) {

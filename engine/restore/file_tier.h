@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The last tier: what is left of all items is read from the segments of the log and from tables, in
-// one pipeline. First what is known to be wanted: records, small fragments as a whole, and the
-// entries of large ones; then the frames that these name.
+// The last tier: everything that the items still lack is read from the segments of the log and from
+// tables, in one pipeline. First the reads that are known from the start: records, small fragments
+// as a whole, and the entries of large ones; then the frames that these entries name.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace cairn::engine {
 
-// Who reads. The space thread reads in smaller bites, at its rate, helped by threads of its own,
-// and keeps nothing. A prefetch reads for the page cache, and nobody helps.
+// The purpose of a read. The space thread reads smaller pieces, at its rate, helped by threads of
+// its own, and nothing is cached. A prefetch reads for the page cache, without helpers.
 enum class ReadFor : uint8_t { kCaller, kSpace, kPrefetch };
 
 // How one run of the pipeline reads.
@@ -27,7 +27,7 @@ struct ReadMeans {
   wal::Log* log = nullptr;
   uint64_t deadline_ns = io::kNoDeadline;
   ReadLimits limits{};
-  // Before a window is read. Empty: nothing is to be done.
+  // Called before a window is read. Empty: nothing to do.
   std::function<Status(uint64_t bytes)> before_read{};
 };
 

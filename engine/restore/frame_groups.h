@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which frames of a fragment lie together in pinned memory: those of one page, of so many layers
-// that copying them is worth a transfer of its own (kPinnedGroupBytes). In the file the pages of a
-// head lie together; but a page is what is wanted or not wanted of a branch, and here it comes as a
-// whole. Of a small fragment, which is read at once, all frames are one group. Follows from the
-// fragment alone, so that what one restore has kept the next one finds.
+// Which frames of a fragment lie together in pinned memory: those of one page, for as many layers
+// as make copying them worth a transfer of its own (kPinnedGroupBytes). In the file the pages of a
+// head lie together; but a branch wants or does not want a page as a whole, so here it comes as a
+// whole. All frames of a small fragment, which is read at once, are one group. The groups follow
+// from the fragment alone, so that the next restore finds what this one has kept.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ struct FrameGroup {
   PinnedName name;
   uint32_t first_slice = 0, end_slice = 0;
   uint32_t first_page = 0, end_page = 0;
-  uint64_t end = 0;  // Behind its last position that is wanted.
+  uint64_t end = 0;  // Behind its last wanted position.
   size_t frames() const { return size_t{end_slice - first_slice} * (end_page - first_page); }
   size_t IndexOf(uint32_t slice, uint32_t page) const {
     return size_t{slice - first_slice} * (end_page - first_page) + (page - first_page);
   }
-  // Calls `visit` with slice and page of every frame that is wanted.
+  // Calls `visit` with slice and page of every wanted frame.
   template <typename Visit>
   void ForEachWanted(const OpenPiece& open, const Visit& visit) const {
     const uint32_t slices_end = std::min(end_slice, open.end_slice);
@@ -44,7 +44,7 @@ struct FrameGroup {
   }
 };
 
-// Of a fragment with KV.
+// For a fragment with KV.
 class FrameGroups {
  public:
   explicit FrameGroups(const OpenPiece& open)
@@ -71,7 +71,7 @@ class FrameGroups {
                                               uint64_t{group.end_page} * open_.fragment.page_rows);
     return group;
   }
-  // Calls `visit` for every group that has frames which are wanted.
+  // Calls `visit` for every group that has wanted frames.
   template <typename Visit>
   void ForEachWanted(const Visit& visit) const {
     for (uint32_t slice = open_.first_slice; slice < open_.end_slice;) {

@@ -15,7 +15,7 @@ bool IsPacked(const gpu::FrameToScatter& frame) {
   return frame.codec == FrameCodec::kKv64 || frame.codec == FrameCodec::kInt8;
 }
 
-// Of 16-bit floats, where they are packed.
+// Bytes of 16-bit floats, if they are packed.
 uint32_t BytesThen(const gpu::FrameToScatter& frame) {
   return IsPacked(frame) ? frame.rows * frame.channels * 2 : frame.payload_bytes;
 }
@@ -43,7 +43,7 @@ Status UnpackFrames(std::span<gpu::FrameToScatter> frames, std::span<std::byte> 
       std::memcpy(into.data(), payload, into.size());
       continue;
     }
-    // What is packed came as a stored frame, so its header lies before the payload.
+    // A packed frame came as stored, so its header lies before the payload.
     const FrameShape shape{frame.rows, frame.channels, frame.fp16 ? Dtype::kF16 : Dtype::kBf16};
     CAIRN_RETURN_IF_ERROR(DecodeFrame(
         shape, {payload - kFrameHeaderBytes, kFrameHeaderBytes + frame.payload_bytes}, into));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Unpacks on the host what a kernel would have unpacked on the device. What is raw or const stays
-// as it is. Pure functions.
+// Unpacks frames on the host in place of a kernel on the device. Raw and const frames stay as they
+// are. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace cairn::engine {
 // The room that UnpackFrames needs.
 uint64_t UnpackedBytes(std::span<const gpu::FrameToScatter> frames);
 
-// Payloads, which are host addresses, go into `room`, aligned to gpu::kLargestUnit, and frames tell
-// of them there. kCorruption: base/codec refuses one as well; frames are of no use then.
+// Unpacks payloads, which are host addresses, into `room`, aligned to gpu::kLargestUnit, and points
+// the frames there. kCorruption: base/codec refuses a frame as well; the frames are of no use then.
 Status UnpackFrames(std::span<gpu::FrameToScatter> frames, std::span<std::byte> room);
 
 }  // namespace cairn::engine

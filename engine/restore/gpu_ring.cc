@@ -54,7 +54,7 @@ Result<GpuRing::Slot*> GpuRing::Take(uint64_t packed_bytes, uint64_t frames) {
   return prepared;
 }
 
-// Slots are made as they are used, and grow: most restores have nothing larger than a window.
+// Slots are made when they are used, and grow: most restores have nothing larger than a window.
 Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
   gpu::Device& device = waits_.device();
   if (!slot->has_stream) {

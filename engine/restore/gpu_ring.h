@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all restores into one GPU share: slots, each with device memory that packed pages are copied
-// to, pinned memory for what the kernel is told about them and what it tells back, and a stream.
+// Shared by all restores into one GPU: slots, each with device memory that packed pages are copied
+// to, pinned memory for the kernel's input and its faults, and a stream.
 //
 //   free      Take gives it to a thread
-//   taken     which enqueues copy, launch and event, and waits for nothing in between
+//   taken     that thread enqueues copy, launch and event, and waits for nothing in between
 //   flying    until a thread sees the event reached, ends it, and it is free again
 //
-// So a slot that is not to be had now will be, whatever restores wait for each other; and what
-// flies waits for nothing but the device's own work, so it ends soon.
+// So a slot becomes free sooner or later, whatever restores wait for each other: a flying slot
+// waits only for the device's own work, so it ends soon.
 //
 // Thread-safe. Take and Await may wait for the device; no lock may be held around them. Errors are
-// those of the device; when it is lost, all that flies has ended, with that error, and so has every
-// later call.
+// those of the device. When it is lost, all flying slots have ended with that error, and so does
+// every later call.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ namespace cairn::engine {
 
 class GpuRing {
  public:
-  // Of a slot that flew, and touches nothing any more: how it went, and what the kernel said of
-  // each frame. On the thread that saw it. Must not throw, nor call the ring.
+  // Called when a slot has flown and touches nothing any more: its status, and the kernel's faults
+  // by frame. On the thread that saw the end. Must not throw, nor call the ring.
   using Ended = std::function<void(const Status& status, std::span<const gpu::Fault> faults)>;
 
   struct Slot {
@@ -47,7 +47,7 @@ class GpuRing {
       return reinterpret_cast<gpu::Fault*>(told + frames_max * sizeof(gpu::FrameToScatter));
     }
     uint64_t count = 0;   // Frames of this flight,
-    uint64_t flight = 0;  // which this numbers.
+    uint64_t flight = 0;  // number of this flight.
     Ended ended{};
     bool has_stream = false, has_event = false;
   };
@@ -57,18 +57,19 @@ class GpuRing {
   GpuRing(const GpuRing&) = delete;
   GpuRing& operator=(const GpuRing&) = delete;
 
-  // With room for so many packed bytes and frames. Waits until one has ended where none is free.
+  // A slot with room for this many packed bytes and frames. If none is free, waits until one has
+  // ended.
   Result<Slot*> Take(uint64_t packed_bytes, uint64_t frames);
-  // Gives back one that is not to fly; what was enqueued of it ends before. False: that could not
-  // be found out, so what it was told of may still be touched.
+  // Gives back a slot that will not fly; its enqueued work ends first. False: it is unknown whether
+  // that ended, so the memory given to it may still be touched.
   bool Return(Slot* slot);
-  // Everything of the slot is enqueued, and its event recorded behind. `ended` is called once.
+  // Call after everything of the slot is enqueued and its event recorded. `ended` is called once.
   void Fly(Slot* slot, uint64_t frames, Ended ended);
 
-  // Ends what was reached. True: some.
+  // Ends slots whose event was reached. True: there were some.
   bool Reap();
-  // Waits for what has flown longest, until `deadline_ns`, and ends it. False: nothing flies, or
-  // nothing was reached in time.
+  // Waits until `deadline_ns` for the slot that has flown longest, and ends it. False: nothing
+  // flies, or no event was reached in time.
   bool Await(uint64_t deadline_ns);
 
  private:
@@ -86,7 +87,7 @@ class GpuRing {
   Mutex mutex_;
   std::vector<Slot*> free_ CAIRN_GUARDED_BY(mutex_);
   size_t stuck_ CAIRN_GUARDED_BY(mutex_) = 0;           // Slots that are never used again.
-  std::vector<Slot*> flying_ CAIRN_GUARDED_BY(mutex_);  // The one that began first is the first.
+  std::vector<Slot*> flying_ CAIRN_GUARDED_BY(mutex_);  // Oldest flight first.
   std::atomic<uint32_t> version_{0};                    // Changes when a slot gets free.
 };
 

@@ -33,7 +33,7 @@ void GpuSink::Load::Cover(std::span<const std::byte> bytes) {
   runs[0] = {std::min(runs[0].begin, run.begin), std::max(runs[0].end, run.end)};
 }
 
-// Frames side by side have less than a cache line between them.
+// Adjacent frames have less than a cache line between them.
 void GpuSink::Load::Follow(std::span<const std::byte> bytes) {
   const std::byte* const end = bytes.data() + bytes.size();
   if (!runs.empty() && bytes.data() >= runs.back().end &&
@@ -138,7 +138,7 @@ GpuSink::Head GpuSink::HeadAt(LayerCounts::Target* target, uint32_t model_layer,
   return at;
 }
 
-// Rows whose first stands at position `row0` of the view, which may lie before all of it.
+// Rows whose first is at position `row0` of the view, which may be before the view's first.
 gpu::WantedRows GpuSink::Wanted(const LayerCounts::Target& target, uint64_t row0, uint64_t first,
                                 uint64_t end) const {
   const GroupView& view = *target.view;
@@ -181,7 +181,7 @@ Status GpuSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   return Status::Ok();
 }
 
-// A page of KV. It counts as delivered.
+// Describes a page of KV, and counts it as delivered.
 Result<GpuSink::Page> GpuSink::Describe(const FrameJob& job, std::span<const std::byte> stored,
                                         LayerCounts::Target* target) {
   const OpenPiece& open = open_[job.piece];
@@ -241,7 +241,7 @@ Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const
   const auto count = static_cast<uint32_t>(piece.end - piece.begin);
   const gpu::WantedRows wanted = Wanted(*target, piece.Target(piece.begin), 0, count);
   std::vector<gpu::FrameToScatter> frames;          // Of a layer,
-  std::vector<std::span<const std::byte>> covered;  // and where they lie.
+  std::vector<std::span<const std::byte>> covered;  // their stored bytes.
   const auto describe = [&](const KvLayout::Slice& slice, uint32_t /*layer*/,
                             const std::byte* rows) -> Status {
     const Plane& plane = target->group->planes[slice.plane];
@@ -354,7 +354,7 @@ Status GpuSink::Launch(Load load) {
   return Fly(std::move(load));
 }
 
-// From Take on nothing may throw that would leave the slot, or the count of what is in flight.
+// From Take on nothing may throw that would leave the slot, or the count of loads in flight.
 Status GpuSink::Fly(Load load) {
   const auto shared = std::make_shared<Load>(std::move(load));
   GpuRing::Ended ended = [this, shared](const Status& status, std::span<const gpu::Fault> faults) {
@@ -399,8 +399,8 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
   if (CAIRN_KEPT(kGpuViewsCopied)) {
     CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, views_->copied()));
   }
-  // One behind the other, so many at a time. (A launch with fewer warps, which go on with the next
-  // frame, would take registers that the kernel does not have.)
+  // One launch after the other, each with this many. (A launch with fewer warps, which go on with
+  // the next frame, would take registers that the kernel does not have.)
   const uint64_t at_a_time = means_.target->frames_of_launch();
   for (uint64_t first = 0; first < load.frames.size(); first += at_a_time) {
     gpu::DecodeScatter scatter;
@@ -413,7 +413,7 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
   return device.Record(slot->stream, slot->done);
 }
 
-// Its pieces were launched. Who waits for a layer's event waits for all launches before.
+// Its pieces were launched. Waiting for a layer's event waits for all earlier launches.
 Status GpuSink::Enqueued(Load* load, gpu::Event done) {
   if (std::exchange(load->enqueued, true)) return Status::Ok();
   gpu::Device& device = means_.target->waits()->device();
@@ -436,7 +436,7 @@ void GpuSink::Ended(Load* load, const Status& status, std::span<const gpu::Fault
   Status failed = status;
   for (size_t i = 0; failed.ok() && i < faults.size(); ++i) {
     if (!CAIRN_KEPT(kGpuFaults) || faults[i] == gpu::Fault::kNone) continue;
-    // What does not decode was right when it came in: the memory is not to be trusted.
+    // A frame that does not decode was right when it came in: the memory is not to be trusted.
     if (load->of_cache && faults[i] != gpu::Fault::kTable) means_.target->cache()->Drop();
     failed = Guarded([&]() -> Status {
       if (faults[i] == gpu::Fault::kTable || !MayFallBack(*load)) {
@@ -447,7 +447,7 @@ void GpuSink::Ended(Load* load, const Status& status, std::span<const gpu::Fault
       again_.push_back(std::move(unpacked));
       return Status::Ok();
     });
-    if (failed.ok()) return;  // What it needs is in a buffer of its own: the window may go.
+    if (failed.ok()) return;  // Its input is in a buffer of its own: the window may go.
   }
   if (failed.ok()) {
     for (const auto& [target, layer] : load->pieces) {
@@ -460,7 +460,7 @@ void GpuSink::Ended(Load* load, const Status& status, std::span<const gpu::Fault
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
-// What waits for a layer's event may have read the layer: it is not written once more.
+// A stream that waits for a layer's event may have read the layer: it must not be written again.
 bool GpuSink::MayFallBack(const Load& load) const {
   if (!falls_back_ || load.again || !means_.target->waits()->device().lost().ok()) return false;
   return !load.enqueued || !has_behind_ || !CAIRN_KEPT(kGpuFallBackUnseen);
@@ -516,7 +516,7 @@ bool GpuSink::TakeBack(uint64_t deadline_ns) {
   return means_.target->ring()->Await(deadline_ns);
 }
 
-// The barrier: what was launched has ended when this returns, however the restore went.
+// The barrier: all launches have ended when this returns, however the restore went.
 Status GpuSink::Finish() {
   Status flushed = Guarded([&] { return FlushStaged(); });
   while (CAIRN_KEPT(kGpuBarrier) && in_flight_.load(std::memory_order_acquire) != 0) {
@@ -525,7 +525,7 @@ Status GpuSink::Finish() {
   }
   const MutexLock lock(&mutex_);
   windows_.clear();
-  pinned_ = {};  // What was not launched is not missed: it failed before.
+  pinned_ = {};  // A load that was not launched is not missed: it failed before.
   if (failed_.ok()) failed_ = std::move(flushed);
   return failed_;
 }

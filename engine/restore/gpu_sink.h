@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts what a restore finds into the memory of a GPU. What was read into a window is checked on the
-// host, copied as it is, packed, by one copy, and unpacked on the device by one launch, straight
-// into the caller's blocks. Rows that are in host memory already, of the hot tail or of the page
-// cache, are gathered into pinned memory and go the same way. Frames that lie in the GPU's pinned
-// memory go from there, a window's worth at a time; what is read comes into it on the way.
+// The sink of a restore into the memory of a GPU. A window that was read is checked on the host,
+// copied packed as it is by one copy, and unpacked on the device by one launch, straight into the
+// caller's blocks. Rows from the hot tail or the page cache, which are in host memory already, are
+// gathered into pinned memory and go the same way. Frames in the GPU's pinned memory go from there,
+// a window's worth at a time; frames that are read are added to it on the way.
 //
 //   described    frames and rows of a window          several threads, each its own window
 //   launched     copy, decode_scatter, event          when the window is done: gpu_ring.h
 //   ended        faults are looked at, layers told    by the thread that sees the event reached
-//   again        unpacked on the host, launched raw   once, after a failure, where the caller wants
-//                                                     that: gpu_fallback.h
+//   again        unpacked on the host, launched raw   once, after a failure, if the caller
+//                                                     asked for it: gpu_fallback.h
 //
-// A layer is told enqueued when all that it waits for was launched, and complete when that has
-// ended without a fault. Token ids go to host memory at once.
+// A layer is reported enqueued when everything that it waits for was launched, and complete when
+// that has ended without a fault. Token ids go to host memory at once.
 #pragma once
 
 #include <atomic>
@@ -39,11 +39,11 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
  public:
   struct Means {
     GpuTarget* target = nullptr;     // Windows of this restore are read into its pinned buffers.
-    std::function<bool()> wanted{};  // Whether anybody still waits for the restore.
+    std::function<bool()> wanted{};  // Whether the restore is still wanted.
     uint64_t deadline_ns = io::kNoDeadline;
   };
-  // As HostSink. `request.into` is of the target's device. kInvalidArgument: see GpuViews; and
-  // events that are not the device's.
+  // As HostSink. `request.into` is on the target's device. kInvalidArgument: see GpuViews; and for
+  // events of another device.
   static Result<std::unique_ptr<GpuSink>> Make(const Means& means, const RestorePlan& plan,
                                                const RestoreRequest& request, const StoreId& store,
                                                LayerWords* layers, std::span<const OpenPiece> open);
@@ -64,18 +64,18 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   Status PinnedDone() override;
 
  private:
-  // Host memory that is copied at once.
+  // A stretch of host memory that one copy moves.
   struct Run {
     const std::byte* begin = nullptr;
     const std::byte* end = nullptr;
   };
-  // What goes to the device with one copy and one launch. Payloads are host addresses until then.
+  // Goes to the device with one copy and one launch. Until then payloads are host addresses.
   struct Load {
     std::vector<gpu::FrameToScatter> frames;
     std::vector<std::pair<LayerCounts::Target*, uint32_t>> pieces;  // By layer of the view.
-    std::vector<Run> runs;          // Of a window, or of what was gathered, one.
-    std::vector<BufferHold> holds;  // On the window, or on what is pinned; or
-    ReadBuffer staged;              // what was gathered.
+    std::vector<Run> runs;          // One, for a window or gathered rows.
+    std::vector<BufferHold> holds;  // On the window, or on pinned groups; or
+    ReadBuffer staged;              // the gathered rows.
     uint64_t staged_bytes = 0;
     bool enqueued = false;                          // Its layers were told; and
     bool again = false;                             // it was unpacked on the host.
@@ -83,8 +83,8 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
     void Cover(std::span<const std::byte> bytes);   // By its one run.
     void Follow(std::span<const std::byte> bytes);  // By the last run, or another.
     uint64_t bytes() const;                         // Of all runs.
-    // Where the runs come to lie behind each other, one a run, and the end: each has the alignment
-    // that it has now.
+    // Offset of each run when all lie behind each other, and the end. Each run keeps its present
+    // alignment.
     std::vector<uint64_t> Places() const;
   };
   // A place in the caller's memory.
@@ -104,8 +104,8 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   GpuSink(const Means& means, const RestorePlan& plan, const RestoreRequest& request,
           const StoreId& store, LayerWords* layers, std::span<const OpenPiece> open);
   Status Adopt(const RestoreRequest& request);
-  // Before anything of the caller's is touched: its event was reached. The host waits, so that what
-  // flies never waits for what may take long.
+  // Call before anything touches the caller's memory: waits on the host for the caller's event, so
+  // that flying slots never wait for something that may take long.
   Status AwaitReady();
   Head HeadAt(LayerCounts::Target* target, uint32_t model_layer, uint32_t plane,
               uint32_t head) const;
@@ -116,8 +116,8 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   // A piece of a layer, in a window.
   void Add(const ReadBytes& from, std::span<const std::span<const std::byte>> covered,
            std::span<const gpu::FrameToScatter> frames, const Head& at);
-  // Rows that no window holds are copied into pinned memory: all of a piece of a layer, so that one
-  // launch is all that the piece waits for. Payloads are where they are now.
+  // Copies rows that lie in no window into pinned memory: all of a piece of a layer, so that the
+  // piece waits for one launch only. Payloads point to where the rows are now.
   Status Stage(std::span<const gpu::FrameToScatter> frames, const Head& of);
   Status FlushStaged();
   Status Launch(Load load);
@@ -127,7 +127,7 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   Status Enqueued(Load* load, gpu::Event done);
   bool MayFallBack(const Load& load) const;
   Result<Load> UnpackedOnHost(const Load& load);
-  // What ended with a fault, and is unpacked now. False: there is none.
+  // Launches a load that ended with a fault and was unpacked on the host. False: there is none.
   bool FlyAgain();
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
                   const ReadBytes& read);
@@ -158,7 +158,7 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   std::map<size_t, Load> windows_ CAIRN_GUARDED_BY(mutex_);  // By buffer, until WindowDone.
   Load staged_ CAIRN_GUARDED_BY(mutex_);
   std::vector<Load> again_ CAIRN_GUARDED_BY(mutex_);  // To go again; counts as in flight.
-  // By layer of all groups: pieces that were not launched.
+  // By layer of all groups: pieces that are still to be launched.
   std::vector<uint64_t> not_launched_ CAIRN_GUARDED_BY(mutex_);
   Status failed_ CAIRN_GUARDED_BY(mutex_);
 };

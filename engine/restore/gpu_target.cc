@@ -10,7 +10,7 @@ namespace cairn::engine {
 
 namespace {
 
-// A warp takes a frame.
+// One warp for each frame.
 uint32_t FramesOfLaunch(const Gpu& gpu) {
   const uint32_t all = gpu.device()->info().processors;
   const uint32_t share = (all - 1) / kGpuProcessorsShare + 1;
@@ -57,7 +57,7 @@ void GpuTarget::Clear() {
   rooms_.Clear();
 }
 
-// A device aligns pinned memory to pages where it is made of pages, as all buffers of an arena are.
+// A device aligns pinned memory to pages if it is made of pages, as all buffers of an arena are.
 void* GpuTarget::Allocate(void* context, size_t bytes, size_t alignment) {
   const Result<std::byte*> pinned =
       static_cast<gpu::Device*>(context)->Allocate(gpu::Memory::kPinned, bytes);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU of a store, and what restores into it share: the ring, rooms for views, pinned buffers to
-// read into, and pinned memory for pages. Of the device nothing but that is taken before the first
-// restore that goes there.
+// A GPU of a store, and what restores into it share: the ring, memory for
+// views, pinned buffers to read into, and pinned memory for pages. Nothing
+// else of the device is taken before the first restore into it.
 // Thread-safe.
 #pragma once
 
@@ -22,8 +22,8 @@ namespace cairn::engine {
 
 class GpuTarget {
  public:
-  // `bytes_max`: see ReadPool. Of buffers that came back `keep_bytes` are kept, which are taken
-  // from the budget as long as this lives.
+  // `bytes_max`: see ReadPool. `keep_bytes` of returned buffers are kept; they are charged to the
+  // budget as long as this lives.
   GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max, uint64_t keep_bytes,
             MemoryBudget* budget);
   ~GpuTarget();
@@ -35,13 +35,14 @@ class GpuTarget {
   GpuRing* ring() { return &ring_; }
   GpuRooms* rooms() { return &rooms_; }
   ReadPool* pinned() { return &pool_; }
-  // Of one launch, so that all slots together keep to GpuOptions::processors_max.
+  // Frames of one launch, so that all slots together keep to GpuOptions::processors_max.
   uint32_t frames_of_launch() const { return frames_of_launch_; }
-  // Pages in memory that is pinned for good, if the GPU's options ask for it. On an error there is
-  // none. Before others use this.
+  // Sets up pages in memory that stays pinned, if the GPU's options ask for it. After an error
+  // there is no cache. Call before other threads use this.
   Status OpenCache(const Allocator& allocator);
   PinnedCache* cache() { return cache_.get(); }  // Null: there is none.
-  // At the end of the store, which handles may outlive by far: pinned buffers are kept no more.
+  // At the end of the store, which handles may outlive by far: frees the pinned buffers that are
+  // kept.
   void Clear();
 
  private:

@@ -12,7 +12,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Where each frame of a small fragment begins when all are unpacked, and the end.
+// Offset of each frame of a small fragment when all are unpacked, and the end.
 std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
   std::vector<uint64_t> offsets = {0};
   offsets.reserve(small.fragment.frames() + 1);
@@ -81,7 +81,7 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
   return VisitSlices(*target, range, record, std::ref(scatter));
 }
 
-// What was asked for ahead is as good as what was asked for twice.
+// A prefetched frame is admitted like one that was asked for twice.
 PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
   if (cache_ == nullptr) return PageCache::Admission::kNo;
   const PageCache::Admission admission = cache_->Admit(name, bytes, large_);
@@ -89,7 +89,7 @@ PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
                                                            : admission;
 }
 
-// What is not kept is unpacked where the frame before was.
+// A frame that is not kept is unpacked into the scratch memory of the frame before.
 Result<std::span<std::byte>> HostSink::Room(const ReadBytes& read, uint64_t bytes) {
   CAIRN_CHECK(read.room() != nullptr);
   const std::span<std::byte> room = read.room()->Take(bytes);
@@ -155,7 +155,7 @@ Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_p
       const FrameJob job{piece, slice, page};
       const Status status =
           Unpack(job, stored.subspan(entry.offset - fragment.offset, entry.stored_bytes), raw);
-      // Damage to what was not wanted only means that the fragment is not kept.
+      // Damage of unwanted frames only means that the fragment is not kept.
       if (!status.ok()) whole = false;
       if (!wanted) continue;
       if (!status.ok()) {
@@ -178,7 +178,7 @@ uint64_t HostSink::Scatter(const FrameJob& job, std::span<const std::byte> raw) 
   return 0;
 }
 
-// `at`: of the view.
+// `at` is in terms of the view.
 void HostSink::ScatterHead(const LayerCounts::Target& target, const HeadSlice& at,
                            const PositionMap& map, const HeadRows& rows) {
   Plane plane = target.group->planes[at.plane];

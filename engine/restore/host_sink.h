@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts what a restore finds into host memory, at once: token ids and KV where the request wants
-// them, and frames, unpacked, also into the page cache. It keeps no buffer.
+// The sink of a restore into host memory. Copies at once: token ids and KV to where the request
+// wants them, and unpacked frames into the page cache as well. It keeps no buffer.
 #pragma once
 
 #include <optional>
@@ -19,9 +19,9 @@ namespace cairn::engine {
 
 class HostSink final : public RestoreSink {
  public:
-  // `open`: all whose frames will come; they may get their entries meanwhile. `layers` may be null:
-  // nobody is told. `cache` may be null: no frame is kept. `ahead`: the request has no room, and
-  // all is unpacked for the cache alone. `only`: see RestoreItem.
+  // `open`: all fragments whose frames will come; their entries may be filled in meanwhile.
+  // `layers` null: progress is not reported. `cache` null: no frame is kept. `ahead`: a prefetch,
+  // which has no target; everything is unpacked for the cache alone. `only`: see RestoreItem.
   HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
            LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead,
            std::optional<HeadOfPlane> only);
@@ -44,7 +44,7 @@ class HostSink final : public RestoreSink {
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record);
   Status Unpack(const FrameJob& job, std::span<const std::byte> stored,
                 std::span<std::byte> raw) const;
-  // A frame that is unpacked. The KV bytes that it was wanted for.
+  // Scatters an unpacked frame. Returns the KV bytes that were wanted of it.
   uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
   // Rows of one head, of `count` positions, of which those from `first` on are wanted.
@@ -65,7 +65,7 @@ class HostSink final : public RestoreSink {
   PageCache* const cache_;
   const bool ahead_;
   const std::optional<HeadOfPlane> only_;
-  bool large_ = false;  // More frames than the cache takes in at first sight.
+  bool large_ = false;  // More frames than the cache admits at first sight.
   DeliveredCount delivered_;
 };
 

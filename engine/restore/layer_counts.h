@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much every layer of an item still lacks: what a sink tells LayerDone by.
+// Counts what every layer of an item still lacks: by it a sink calls LayerDone.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class LayerCounts {
   Target* TargetOf(uint32_t view) {
     return view < targets_.size() ? targets_[view].get() : nullptr;
   }
-  // One piece of the layer (of the view) is where it belongs. Thread-safe.
+  // One piece of the layer (of the view) is in place. Thread-safe.
   static void PieceDone(Target* target, uint32_t layer, RestoreSink* sink);
 
  private:

@@ -33,8 +33,8 @@ void LayerWords::End(bool ok) {
   }
 }
 
-// A sleeper in std::atomic::wait is known to the standard library alone, one on the scheduler to
-// that alone.
+// Wakes both: the standard library alone knows sleepers in std::atomic::wait, the scheduler alone
+// knows its own.
 void LayerWords::Set(std::atomic<uint32_t>& word, LayerState state) {
   word.store(state, std::memory_order_release);
   word.notify_all();

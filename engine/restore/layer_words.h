@@ -16,7 +16,7 @@ namespace cairn::engine {
 
 class LayerWords {
  public:
-  // From now on all are pending. `progress` may be null: nobody asked.
+  // Sets all to pending. `progress` null: nothing is reported.
   LayerWords(io::Scheduler& scheduler, LayerProgress* progress);
   ~LayerWords() { End(false); }
   LayerWords(const LayerWords&) = delete;
@@ -28,9 +28,9 @@ class LayerWords {
   // Thread-safe.
   void Enqueued(size_t index);
   void Complete(size_t index);
-  // Every word gets its last state: complete, or, where it is not and `ok` is false, failed. After
-  // it no word is touched any more, so it comes before the caller hears of the end. Not the first
-  // time: nothing happens.
+  // Gives every word its last state: complete, or failed if it is not complete and `ok` is false.
+  // No word is touched afterwards, so this comes before the caller learns of the end. Later calls
+  // do nothing.
   void End(bool ok);
 
  private:

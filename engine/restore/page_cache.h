@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames of snapshot tables in memory, for the next restore of the same.
+// Frames of snapshot tables in memory, for the next restore of the same content.
 //
-// They are kept unpacked, as they are scattered: unpacking is two thirds of what a restore from
-// memory would cost (3 GB/s a core against 10), and packed ones would be a third smaller only. A
-// frame enters once its checksum held and it was decoded; a restore that finds it need not look
-// again. base/core/s3_fifo.h says which stay. What a restore larger than passing_bytes() reads
-// leaves names alone: it would only push itself out, and is kept when it is read again.
+// They are kept unpacked, as they are scattered: unpacking is two thirds of the cost of a restore
+// from memory (3 GB/s a core against 10), and packed frames would only be a third smaller. A frame
+// enters after its checksum held and it was decoded, so a restore that finds it need not check
+// again. base/core/s3_fifo.h says which frames stay. A restore larger than passing_bytes() leaves
+// only names, since its frames would only evict each other; they are kept when read again.
 //
-// Frames lie in slabs (base/core/slab_arena.h): one that comes takes the place of one that left.
+// Frames lie in slabs (base/core/slab_arena.h): a new frame takes the place of one that left.
 //
-// Memory is what the budget leaves, and `floor_bytes` at least: charged are frames with their
-// entries, and names. Free places of slabs are not: up to MemoryParts::slab_kept is set aside for
-// them, and beyond that they are what frames of many sizes leave between each other.
+// Its memory is what the budget leaves, at least `floor_bytes`. Frames with their entries and names
+// are charged. Free places of slabs are not: up to MemoryParts::slab_kept is set aside for them;
+// beyond that they are gaps between frames of many sizes.
 //
-// Thread-safe; a short lock for each of kPageCacheShards parts, none held while something is read,
+// Thread-safe; a short lock for each of kPageCacheShards parts, none held while a frame is read,
 // unpacked or freed.
 #pragma once
 
@@ -31,9 +31,8 @@
 
 namespace cairn::engine {
 
-// A frame, or all frames of a small fragment, one behind the other. Numbers of tables are never
-// used twice, so nothing else has the same name; entries of deleted tables are not asked for and
-// leave.
+// A frame, or all frames of a small fragment, one behind the other. Table numbers are never reused,
+// so a name is unique; entries of deleted tables are not asked for any more and get evicted.
 struct PageName {
   uint64_t table = 0;
   uint64_t fragment = 0;  // Its offset in the file.
@@ -52,24 +51,24 @@ class PageCache final : public MemoryBudget::Cache {
   PageCache(const PageCache&) = delete;
   PageCache& operator=(const PageCache&) = delete;
 
-  // Null when it is not there. `seal` is the checksum of the fragment's entries: another one than
-  // that of Insert would mean a number that was given twice, which ends the process.
+  // Null when it is not there. `seal` is the checksum of the fragment's entries. If it differs from
+  // that of Insert a table number was given twice, which ends the process.
   Page Find(const PageName& name, uint64_t seal);
   bool Contains(const PageName& name) const { return frames_.Contains(name); }
-  // Whether a frame that is about to be unpacked shall be kept, and where. `large`: it is one of
-  // more than passing_bytes().
+  // Whether a frame that is about to be unpacked should be kept, and where. `large`: it belongs to
+  // a restore of more than passing_bytes().
   Admission Admit(const PageName& name, uint64_t bytes, bool large);
   // Memory for it; empty when there is none.
   AlignedBuffer Allocate(uint64_t bytes);
   void Insert(const PageName& name, uint64_t seal, AlignedBuffer bytes, Admission admission);
 
   void Clear();
-  // Gives back slabs that no frame was in since the last call.
+  // Gives back slabs that were empty since the last call.
   void Trim() { slabs_.Trim(); }
-  // What a restore may bring in at first sight.
+  // How much one restore may bring in at first sight.
   uint64_t passing_bytes() const { return Frames::PassingBytes(capacity()); }
   uint64_t capacity() const { return std::max(floor_bytes_, budget_->left(this)); }
-  uint64_t kept_bytes() const { return slabs_.kept_bytes(); }  // What Trim may give back.
+  uint64_t kept_bytes() const { return slabs_.kept_bytes(); }  // Trim may free them.
 
   // --- MemoryBudget::Cache
   uint64_t bytes() const override { return frames_.bytes(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Under which names the page cache has what a restore wants.
+// The names by which the page cache knows the frames of a restore.
 #pragma once
 
 #include "engine/restore/page_cache.h"

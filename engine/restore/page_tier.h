@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A place where records and pages of a restore may be had. The tiers are asked in order, nearest
-// first (reader.cc): each gives the sinks what it has of what the items still lack, and notes it;
-// the last one, the files (file_tier.h), has all. How it went stands in the outcomes of the items:
-// a tier passes over items that have ended.
+// A source of records and pages for a restore. The tiers are asked in order, nearest first
+// (reader.cc): each gives the sinks what it has of what the items still lack, and notes that; the
+// last one, the files (file_tier.h), has everything. Results are in the outcomes of the items: a
+// tier skips items that have ended.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ class PageTier {
   virtual void Serve(std::span<ItemRun> items) = 0;
 };
 
-// Small records that the space thread has read ahead. Null: none.
+// Small records that were read ahead by the space thread. Null: none.
 class ReadAheadTier final : public PageTier {
  public:
   explicit ReadAheadTier(const ReadAheadBuffer* read_ahead) : read_ahead_(read_ahead) {}
@@ -42,8 +42,8 @@ class HotTier final : public PageTier {
   wal::Log* const log_;
 };
 
-// Frames of tables that were unpacked before. Looking up and copying is shared with helpers. Null:
-// no cache.
+// Frames of tables that were unpacked before. Helpers share the look-ups and the copying. Null: no
+// cache.
 class CacheTier final : public PageTier {
  public:
   CacheTier(PageCache* cache, io::Scheduler& scheduler, io::Executor* executor, size_t helpers)
@@ -60,7 +60,7 @@ class CacheTier final : public PageTier {
   const size_t helpers_;
 };
 
-// The record in the memory of the log, once it is there in full; nothing: it is not.
+// The record in the memory of the log, if it is there in full.
 wal::Pinned FindHot(wal::Log* log, const wal::Location& location, uint32_t bytes);
 
 }  // namespace cairn::engine

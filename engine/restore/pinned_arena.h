@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory that is pinned for one device as long as this lives: registered once, since each page of
-// it costs something then. Lent in runs of cells of kPinnedCellBytes that lie side by side. The
-// search goes on where the last one ended, so what came together lies together, goes together, and
-// leaves a hole that is large.
+// Memory that is pinned for one device as long as this lives: registered once, since registering
+// costs something for each page. Lent in runs of adjacent cells of kPinnedCellBytes. The search
+// goes on where the last one ended, so runs that were taken together lie together, are freed
+// together, and leave a large hole.
 //
 // Thread-safe; a short lock. Giving back needs no memory.
 #pragma once
@@ -26,11 +26,11 @@ class PinnedArena {
   // kOutOfMemory when the allocator has none, or when the device refuses to pin it.
   static Result<std::unique_ptr<PinnedArena>> Make(std::shared_ptr<gpu::Device> device,
                                                    const Allocator& allocator, uint64_t bytes);
-  ~PinnedArena();  // Nothing is lent.
+  ~PinnedArena();  // No run is lent.
   PinnedArena(const PinnedArena&) = delete;
   PinnedArena& operator=(const PinnedArena&) = delete;
 
-  // Aligned to cells. Null: no run of cells is so long.
+  // Aligned to cells. Null: no free run of cells is that long.
   std::byte* Take(uint64_t bytes);
   void Return(std::byte* at);
 
@@ -46,9 +46,9 @@ class PinnedArena {
   const uint32_t cells_;
   bool registered_ = false;
   mutable Mutex mutex_;
-  // By the first cell of a run that is lent: how long it is. 0: free, or within a run.
+  // By the first cell of a lent run: its length. 0: free, or within a run.
   std::vector<uint32_t> runs_ CAIRN_GUARDED_BY(mutex_);
-  uint32_t next_ CAIRN_GUARDED_BY(mutex_) = 0;  // No cell within a run.
+  uint32_t next_ CAIRN_GUARDED_BY(mutex_) = 0;  // Never a cell within a run.
   uint32_t used_ CAIRN_GUARDED_BY(mutex_) = 0;
 };
 

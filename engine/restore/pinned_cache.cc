@@ -48,7 +48,7 @@ PinnedCache::PinnedCache(std::unique_ptr<PinnedArena> arena, const GpuOptions& o
       arena_(std::move(arena)),
       cache_({.entry_bytes = 0, .name_bytes = kPageNameBytes, .names_share = kPinnedNamesShare}) {}
 
-// As far as the part for them reaches: of one that is longer each token would push out the next.
+// At most as much as their part holds: of a longer range each new token would evict the next.
 PinnedCache::Use PinnedCache::UseOf(const RestorePlan& plan) const {
   const auto own = tokens_of_.find(plan.model->identity.name);
   const uint64_t tokens = own == tokens_of_.end() ? tokens_ : own->second;
@@ -118,7 +118,7 @@ std::byte* PinnedCache::TakeRoom(uint64_t bytes) {
   return at;
 }
 
-// Without memory it is not kept, and nothing else has changed.
+// If there is no memory it is not kept, and nothing else has changed.
 void PinnedCache::Keep(const PinnedName& name, Group group, uint64_t ns) {
   const uint64_t cost = group->cost();
   Namespace& of = namespaces_[ns];

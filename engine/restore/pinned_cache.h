@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames of snapshot tables in memory that is pinned for a GPU, as they are stored: a restore
-// copies them to the card and unpacks them there, so that they take a third less room and bus than
-// the page cache's would. A frame enters once its checksum held; who finds it need not look again.
+// Frames of snapshot tables in memory that is pinned for a GPU, packed as they are stored: a
+// restore copies them to the card and unpacks them there, so they take a third less memory and bus
+// than those of the page cache would. A frame enters after its checksum held, so a restore that
+// finds it need not check again.
 //
-// They come and go in groups (frame_groups.h). Two parts say which stay:
+// Frames come and go in groups (frame_groups.h). There are two parts:
 //
-//   kept    with newest tokens of branches (PinnedUse), up to 1 / kPinnedKeptShare of the arena;
-//           beyond, the namespace that has most of it gives up what it used longest ago, to
-//   cache   everything else: base/core/s3_fifo.h. What a restore of more than passing_bytes() reads
-//           leaves names alone.
+//   kept    newest tokens of branches (PinnedUse), up to 1 / kPinnedKeptShare of the arena. Beyond
+//           that the namespace with the most of it moves its least recently used groups to
+//   cache   everything else: base/core/s3_fifo.h. A restore of more than passing_bytes() leaves
+//           names only.
 //
-// Nothing is written when they go: tables have them. A group that somebody holds, since it is being
-// copied, keeps its place in the arena until then, wherever it is in the cache.
+// Nothing is written when a group goes: the tables have it. A group that is held, because it is
+// being copied, keeps its place in the arena until then, wherever it is in the cache.
 //
 // Thread-safe; a short lock, none held while frames are copied.
 #pragma once
@@ -43,11 +44,11 @@ struct PinnedName {
   bool operator==(const PinnedName&) const = default;
 };
 
-// Frames side by side in the arena, each there or not. Frames come in at any time, and stay as they
-// are. Thread-safe.
+// Adjacent frames in the arena, each present or not. Frames may be added at any time, and do not
+// change afterwards. Thread-safe.
 class PinnedGroup {
  public:
-  // Of frames of so many bytes. It has no place before Place.
+  // For frames of these sizes. It has no memory before Place.
   PinnedGroup(PinnedArena* arena, uint64_t seal, std::span<const uint32_t> sizes);
   ~PinnedGroup() {
     if (at_ != nullptr) arena_.Return(at_);
@@ -55,12 +56,12 @@ class PinnedGroup {
   PinnedGroup(const PinnedGroup&) = delete;
   PinnedGroup& operator=(const PinnedGroup&) = delete;
 
-  void Place(std::byte* at) { at_ = at; }  // Of cost() bytes, taken from the arena.
+  void Place(std::byte* at) { at_ = at; }  // cost() bytes, taken from the arena.
   uint64_t cost() const { return PinnedArena::CostOf(bytes_); }
 
   // The stored frame. Empty: it is not there.
   std::span<const std::byte> Find(size_t index) const;
-  // A frame that was verified. False: somebody else brought it, or does.
+  // Adds a verified frame. False: another thread has added it, or is adding it.
   bool Put(size_t index, std::span<const std::byte> stored);
   uint64_t seal() const { return seal_; }
 
@@ -80,13 +81,13 @@ class PinnedGroup {
 class PinnedCache {
  public:
   using Group = std::shared_ptr<PinnedGroup>;
-  // Of a branch that is restored, or will be.
+  // For a branch that is restored, or will be.
   struct Use {
-    uint64_t newest_from = UINT64_MAX;  // Its newest tokens, which are kept, begin here.
-    uint64_t ns = 0;                    // Of its namespace.
+    uint64_t newest_from = UINT64_MAX;  // Its newest tokens begin here; they are kept.
+    uint64_t ns = 0;                    // Its namespace.
     bool Keeps(uint64_t end) const { return end > newest_from; }
   };
-  // How a group comes in: with newest tokens; as one that was asked for ahead; as part of more than
+  // How a group comes in: with newest tokens; prefetched; as part of a restore of more than
   // passing_bytes().
   struct Coming {
     bool kept = false, ahead = false, large = false;
@@ -99,21 +100,21 @@ class PinnedCache {
   PinnedCache(const PinnedCache&) = delete;
   PinnedCache& operator=(const PinnedCache&) = delete;
 
-  // What a plan says of the branch.
+  // The use that follows from a plan.
   Use UseOf(const RestorePlan& plan) const;
-  // Null when it is not there. `kept`: it has newest tokens of a branch, of namespace `ns`, that is
-  // used now.
+  // Null when it is not there. `kept`: it holds newest tokens of a branch, of namespace `ns`, that
+  // is in use now.
   Group Find(const PinnedName& name, uint64_t seal, bool kept, uint64_t ns);
-  // The same, or makes a group of frames of so many bytes. Null: it is not to be kept, or there is
-  // no room, which counts as refused.
+  // The same, or makes a group of frames of these sizes. Null: it is not to be kept, or there is no
+  // room, which counts as refused.
   Group Make(const PinnedName& name, uint64_t seal, std::span<const uint32_t> sizes,
              const Coming& coming, uint64_t ns);
 
-  // The table is deleted: what is here of it goes.
+  // The table is deleted: its groups are dropped.
   void Forget(uint64_t table);
-  // All goes, but for what is held just now.
+  // Drops everything that is not held right now.
   void Drop();
-  // Gives the memory back; nothing comes in any more. REQUIRES: nobody holds a group.
+  // Gives the memory back; nothing can be added afterwards. REQUIRES: no group is held.
   void Close();
 
   uint64_t bytes() const;
@@ -126,7 +127,7 @@ class PinnedCache {
   struct NameHash {
     size_t operator()(const PinnedName& name) const;
   };
-  // One part: it takes all of a small arena to hold a large group, and groups are few.
+  // One shard: a large group may need all of a small arena, and groups are few.
   using Cache = S3Fifo<PinnedName, NameHash, Group, 1>;
   struct Kept {
     PinnedName name;
@@ -134,7 +135,7 @@ class PinnedCache {
     uint64_t ns = 0;
   };
   struct Namespace {
-    std::list<Kept> groups;  // Used last first.
+    std::list<Kept> groups;  // Most recently used first.
     uint64_t bytes = 0;
   };
 
@@ -156,7 +157,7 @@ class PinnedCache {
   std::unordered_map<PinnedName, std::list<Kept>::iterator, NameHash> kept_
       CAIRN_GUARDED_BY(mutex_);
   uint64_t kept_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
-  Cache cache_;  // Its lock comes behind this one's.
+  Cache cache_;  // Lock order: its lock is taken after this one's.
 };
 
 }  // namespace cairn::engine

@@ -18,7 +18,7 @@ PinnedFill::PinnedFill(PinnedCache* cache, const RestorePlan& plan, std::span<co
   large_ = bytes > cache_.passing_bytes();
 }
 
-// Without memory for it, it is not kept.
+// If there is no memory for it, it is not kept.
 void PinnedFill::Keep(const FrameJob& job, std::span<const std::byte> stored) {
   const OpenPiece& open = open_[job.piece];
   const FrameGroup group = FrameGroups(open).Of(job.slice, job.page);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings what a restore, or a prefetch, reads of tables into pinned memory. A group is held until
-// all of it that is wanted is there. Thread-safe.
+// Adds frames of tables that a restore or a prefetch reads to pinned memory. A group is held until
+// all its wanted frames are there. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ namespace cairn::engine {
 
 class PinnedFill {
  public:
-  // All is borrowed. `ahead`: nobody has asked for it yet.
+  // Everything is borrowed. `ahead`: a prefetch.
   PinnedFill(PinnedCache* cache, const RestorePlan& plan, std::span<const OpenPiece> open,
              bool ahead);
 
-  // A frame with KV that was verified, of a piece whose entries were read.
+  // A verified frame with KV, of a piece whose entries were read.
   void Keep(const FrameJob& job, std::span<const std::byte> stored);
 
  private:
   struct Filling {
     PinnedCache::Group group;
-    size_t left = 0;  // Frames that are wanted and did not come yet.
+    size_t left = 0;  // Wanted frames that did not come yet.
   };
   PinnedCache::Group Make(const OpenPiece& open, const FrameGroup& group);
 
@@ -38,7 +38,7 @@ class PinnedFill {
   const bool ahead_;
   bool large_ = false;
   Mutex mutex_;
-  // By piece and group. Null: it is not kept, or all there.
+  // By piece and group. Null: it is not kept, or complete.
   std::map<std::pair<size_t, uint64_t>, Filling> filling_ CAIRN_GUARDED_BY(mutex_);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a prefetch for a GPU goes: into pinned memory, and no further.
+// The sink of a prefetch for a GPU: frames go into pinned memory, and no further.
 #pragma once
 
 #include "engine/restore/pinned_fill.h"
@@ -25,7 +25,7 @@ class PinnedSink final : public RestoreSink, public PinnedTaker {
   Status Finish() override { return Status::Ok(); }
   Delivered delivered() const override { return {}; }
 
-  // --- PinnedTaker: what is there is there.
+  // --- PinnedTaker: a frame that is there needs nothing.
   Result<uint64_t> Pinned(const FrameJob& /*job*/, const ReadBytes& /*stored*/) override {
     return uint64_t{0};
   }

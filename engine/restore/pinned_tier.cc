@@ -9,8 +9,8 @@
 
 namespace cairn::engine {
 
-// Layer by layer, so that the first layers are complete first. What is served but not launched, for
-// want of memory, ends its item.
+// Layer by layer, so that the first layers are complete first. If a served frame cannot be launched
+// for want of memory, its item ends.
 void PinnedTier::Serve(std::span<ItemRun> items) {
   std::vector<Ask> asks;
   for (ItemRun& item : items) AddAsks(&item, &asks);
@@ -41,7 +41,7 @@ void PinnedTier::AddAsks(ItemRun* item, std::vector<Ask>* asks) {
   }
 }
 
-// Of a small fragment all that is wanted or nothing: what lacks is read with all of it.
+// All wanted frames of a small fragment, or none: missing ones are read with all of it.
 Status PinnedTier::ServeGroup(const Ask& ask) {
   OpenPiece& open = ask.item->open[ask.piece];
   PinnedCache& cache = *ask.item->gpu->cache();

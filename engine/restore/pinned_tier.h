@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Frames that lie in pinned memory, for items that go to its GPU. Nothing is copied here: the sink
-// has the device fetch them.
+// Frames in pinned memory, for items that go to its GPU. Nothing is copied here: the sink makes the
+// device fetch them.
 #pragma once
 
 #include <span>

@@ -22,7 +22,7 @@ ReadPipeline::ReadPipeline(io::World world, io::Executor* executor, uint32_t exe
 
 void ReadPipeline::Run(std::vector<ReadJob> jobs) {
   if (stopped_.load(std::memory_order_acquire) || jobs.empty()) return;
-  file_job_ = nullptr;  // It was one of those before.
+  file_job_ = nullptr;  // It pointed into the jobs before.
   jobs_ = std::move(jobs);
   windows_ = PlanWindows(jobs_);
   uint64_t bytes = 0;
@@ -43,7 +43,7 @@ Status ReadPipeline::TakeBuffers() {
   for (const ReadWindow& window : windows_) largest = std::max(largest, window.bytes);
   if (limits_.in_line) {
     CAIRN_ASSIGN_OR_RETURN(share_, pool_->line().Take(std::max(largest, kReadWindowBytes), [this] {
-      // Why stands in the outcomes.
+      // The outcomes say why.
       if (Stopped() || !host_->AnyWanted()) return Status(StatusCode::kCancelled, "");
       return Status::Ok();
     }));
@@ -64,7 +64,7 @@ Status ReadPipeline::TakeBuffers() {
   return Status::Ok();
 }
 
-// From the first read on nothing may throw: reads and helpers would outlive what they work on.
+// After the first read nothing may throw: reads and helpers would outlive the memory they use.
 void ReadPipeline::ReadAll() {
   io::Scheduler& scheduler = *world_.scheduler;
   std::unique_ptr<io::Queue> queue = pool_->queues().Take();
@@ -109,7 +109,7 @@ void ReadPipeline::ReadAll() {
   AwaitHolds();
 }
 
-// As many as there are buffers for.
+// Submits as many as there are buffers for.
 void ReadPipeline::SubmitMore(io::Queue* queue, size_t* next) {
   for (size_t buffer = 0; *next < windows_.size(); ++*next) {
     const ReadWindow& window = windows_[*next];
@@ -131,7 +131,7 @@ void ReadPipeline::AwaitHelpers() {
   }
 }
 
-// The buffers go back to the pool: whatever still reads them has ended then. However the run went.
+// However the run went: buffers go back to the pool only when no copy reads them any more.
 void ReadPipeline::AwaitHolds() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
@@ -148,7 +148,7 @@ void ReadPipeline::Keep(size_t buffer) {
   ++users_[buffer];
 }
 
-// The hold that calls has the pipeline live until it returns.
+// The hold that calls this keeps the pipeline alive until it returns.
 void ReadPipeline::Release(size_t buffer) {
   Free(buffer);
   holds_.fetch_sub(1, std::memory_order_acq_rel);
@@ -165,14 +165,14 @@ bool ReadPipeline::TakeFree(size_t* buffer) {
   return true;
 }
 
-// One user less.
+// The buffer has one user less.
 void ReadPipeline::Free(size_t buffer) {
   const MutexLock lock(&mutex_);
   if (--users_[buffer] == 0) free_.push_back(buffer);
 }
 
-// A restore holds the files of the windows that are in flight and one more. Where one cannot be
-// opened it lets go of them first, since they may be all that the process can have.
+// A restore holds the files of the windows in flight and one more. If a file cannot be opened it
+// closes these first, since they may be all that the process can have.
 Status ReadPipeline::OpenFor(const ReadJob& job, io::Queue* queue) {
   if (file_job_ != nullptr && job.SameFile(*file_job_)) return Status::Ok();
   file_job_ = nullptr;
@@ -198,7 +198,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   CAIRN_RETURN_IF_ERROR(host_->BeforeRead(window.bytes));
   of_buffer_[buffer] = index;
   files_[buffer] = file_;
-  // Equal pieces: a short one at the end costs as much as a long one.
+  // Equal pieces: a short one at the end would cost as much as a long one.
   const uint64_t pieces = std::max<uint64_t>(1, window.bytes / limits_.piece_bytes);
   const uint64_t piece_bytes = AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
   left_[buffer] = (window.bytes + piece_bytes - 1) / piece_bytes;
@@ -248,8 +248,8 @@ void ReadPipeline::Collect(io::Request* request) {
   }
 }
 
-// May start late or never (this restore may itself sit on the only executor thread), so only
-// helpers that did start are waited for.
+// A helper may start late or never (this restore may itself occupy the only executor thread), so
+// only helpers that did start are waited for.
 void ReadPipeline::Help() {
   {
     const MutexLock lock(&mutex_);

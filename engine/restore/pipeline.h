@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads what lies on the device in windows, several in flight, and hands every piece to be worked
-// on (verified, decoded, scattered) by the caller's thread or an executor job while the disk goes
-// on with the next. A buffer is read into again once its window was worked on and nobody keeps it
-// any more (sink.h); Run returns when all are back.
+// Reads from the device in windows, several in flight. Each piece is worked on (verified, decoded,
+// scattered) by the caller's thread or by an executor job while the disk goes on with the next. A
+// buffer is reused once its window was worked on and no hold on it is left (sink.h); Run returns
+// when all buffers are back.
 #pragma once
 
 #include <array>
@@ -26,48 +26,49 @@ namespace cairn::engine {
 // How much is asked of the device at once.
 struct ReadLimits {
   uint64_t piece_bytes = 0;
-  uint64_t in_flight_bytes = 0;  // One piece always may be.
-  // Whether it stands in line for memory. Not the space thread: others wait for that.
+  uint64_t in_flight_bytes = 0;  // One piece is always allowed.
+  // Whether it waits in line for memory. The space thread does not: others wait for the room it
+  // makes.
   bool in_line = false;
 };
 
-// What a pipeline asks of the store around it.
+// Services that a pipeline needs from its owner.
 class PipelineHost {
  public:
   virtual ~PipelineHost() = default;
-  // The file of a job; stays open as long as the pointer. `waits`: see io::FileCache.
+  // The file of a job; stays open as long as the pointer lives. `waits`: see io::FileCache.
   virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) = 0;
-  // From several threads at once. `bytes` are those of the job, as they came from the device. On
-  // failure `first_position`, which is that of the job, may be set to one behind it.
+  // Called from several threads at once. `bytes` are those of the job, as they came from the
+  // device. On failure `first_position`, which is that of the job, may be set to a later one.
   virtual Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) = 0;
-  // The same thread has worked on all of the jobs, which lay in this buffer, that it was to. What
-  // fails then fails whole items, which the host knows.
+  // Called by the thread that has worked on all its jobs in this buffer, which it was to work on. A
+  // failure in here fails whole items, which the host knows.
   virtual void WindowDone(std::span<const ReadJob> jobs, size_t buffer) = 0;
-  // On the thread that runs the pipeline, before a window is read. May wait; an error fails the
-  // window.
+  // Called on the thread that runs the pipeline, before a window is read. May wait; an error fails
+  // the window.
   virtual Status BeforeRead(uint64_t bytes) = 0;
   virtual ReadLimits Limits() const = 0;
-  // How the item goes that a job is for: its damage ends there, and its cancellation.
+  // The outcome of the item that a job belongs to: damage and cancellation end there.
   virtual ItemOutcome& OutcomeOf(const ReadJob& job) = 0;
-  // Whether some item goes on.
+  // Whether any item is still wanted.
   virtual bool AnyWanted() = 0;
-  // Stops those that lack something.
+  // Stops all items that lack something.
   virtual void StopAll(const Status& status) = 0;
-  // As RestoreSink::TakeBack, of all sinks.
+  // As RestoreSink::TakeBack, for all sinks.
   virtual bool TakeBack(uint64_t deadline_ns) = 0;
 };
 
-// Shared by the calling thread and executor jobs that help it.
+// Shared by the calling thread and the executor jobs that help it.
 class ReadPipeline final : public BufferLender {
  public:
   // The host outlives Run.
   ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads, ReadPool* pool,
                PipelineHost* host, uint64_t deadline_ns);
 
-  // Returns when every job was worked on, or is not wanted any more, and nothing is touched any
-  // more. Jobs that are next to each other should be neighbours on the device. Of several damages
-  // of an item that at the lowest position is told. May be called again, with jobs that follow from
-  // those before: what these said counts on, so after damage only jobs below it are looked at.
+  // Returns when every job was worked on or is not wanted any more, and no memory is touched any
+  // more. Jobs that follow each other should be neighbours on the device. If an item has several
+  // damages, the one at the lowest position is reported. May be called again with jobs that follow
+  // from earlier ones: outcomes carry over, so after damage only jobs below it are worked on.
   void Run(std::vector<ReadJob> jobs);
 
   // --- BufferLender
@@ -116,20 +117,20 @@ class ReadPipeline final : public BufferLender {
   std::vector<io::Request*> free_requests_;
   uint64_t in_flight_bytes_ = 0;
   std::vector<size_t> left_;                      // Reads in flight, by buffer...
-  std::vector<std::shared_ptr<io::File>> files_;  // ...and of what.
+  std::vector<std::shared_ptr<io::File>> files_;  // ...and their file.
   std::vector<size_t> of_buffer_;                 // Which window a buffer is for.
   std::shared_ptr<io::File> file_;                // The one opened last...
-  const ReadJob* file_job_ = nullptr;             // ...and whose it is.
+  const ReadJob* file_job_ = nullptr;             // ...and for which job.
 
   Mutex mutex_;
   std::vector<Loaded> ready_
       CAIRN_GUARDED_BY(mutex_);  // In the order of their reads. Has room for all.
   std::vector<size_t> free_ CAIRN_GUARDED_BY(mutex_);
-  // Of each buffer that is not free: its read, then holds.
+  // For each buffer that is in use: its read, then its holds.
   std::vector<uint32_t> users_ CAIRN_GUARDED_BY(mutex_);
   uint32_t posted_ CAIRN_GUARDED_BY(mutex_) =
       0;  // Helpers that were asked for and have not started.
-  bool finished_ CAIRN_GUARDED_BY(mutex_) = false;  // None may start any more.
+  bool finished_ CAIRN_GUARDED_BY(mutex_) = false;  // No helper may start any more.
   std::atomic<bool> stopped_{false};
   std::atomic<uint32_t> holds_{0};  // On all buffers.
   std::atomic<uint32_t> helpers_{0};

@@ -16,7 +16,7 @@ namespace cairn::engine {
 
 namespace {
 
-// One job a record; a record that holds several of the lanes wanted is read once.
+// One job for each record: a record with several wanted lanes is read once.
 std::vector<RecordJob> MergeJobs(std::vector<RecordJob> jobs) {
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const RecordJob& a, const RecordJob& b) { return a.location < b.location; });
@@ -41,7 +41,7 @@ void AddHole(KvHole hole, std::vector<KvHole>* holes) {
   }
 }
 
-// Of what lies nowhere, what is needed is noted instead.
+// For absent extents it notes what is needed instead.
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
              const NeededPositions& needed, RestorePlan* plan, std::vector<KvHole>* holes,
              uint32_t view = 0) {
@@ -69,7 +69,7 @@ Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_
                 text + "; restorable up to position " + std::to_string(restorable));
 }
 
-// The position that stands at `target` in the view, or the nearest there is.
+// The source's position at `target` of the view, or the nearest there is.
 uint64_t SourceOf(uint64_t target, int64_t shift) {
   if (shift > 0) return target - std::min(target, static_cast<uint64_t>(shift));
   return target + std::min(UINT64_MAX - target, uint64_t{0} - static_cast<uint64_t>(shift));
@@ -100,8 +100,8 @@ Status AddGroup(const Tree& tree, const Head& head, const KvView& into, uint32_t
   return Status::Ok();
 }
 
-// What groups lack that must reach the end of the plan: those that are not optional, and those of
-// the view.
+// Lacking KV of groups that must reach the end of the plan: those that are not optional, and those
+// of the view.
 void AddLagging(const Head& head, const KvView& into, const RestorePlan& plan,
                 std::vector<KvHole>* holes) {
   const std::vector<LayerGroup>& groups = plan.model->groups;
@@ -117,7 +117,7 @@ void AddLagging(const Head& head, const KvView& into, const RestorePlan& plan,
   }
 }
 
-// The next best, for a restore that `holes` stand in the way of.
+// The next best length for a restore that `holes` prevent.
 uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan& plan,
                            const KvView& into, uint64_t common, std::span<const KvHole> holes) {
   std::vector<uint64_t> from(plan.model->groups.size(), plan.begin);
@@ -231,7 +231,7 @@ Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const Restor
 
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end) {
   RestorePlan plan;
-  std::vector<KvHole> holes;  // The restore will tell.
+  std::vector<KvHole> holes;  // The restore will report them.
   plan.model = tree.FindModel(head.model);
   plan.begin = begin;
   plan.end = end;

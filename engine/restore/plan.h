@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore must read: records of the log and frames of snapshot tables.
+// The reads of a restore: records of the log and frames of snapshot tables.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@
 
 namespace cairn::engine {
 
-// Where a record lies, as messages say it: "log/<file name>: offset <n>".
+// The place of a record in messages: "log/<file name>: offset <n>".
 std::string PlaceText(const wal::Location& at);
 
-// Where a position of the source stands in the caller's view.
+// The place of a source's position in the caller's view.
 inline uint64_t TargetOf(uint64_t position, int64_t shift) {
   return position + static_cast<uint64_t>(shift);
 }
@@ -31,7 +31,7 @@ struct RecordPiece {
   uint32_t op_index = 0;
   uint64_t extent_begin = 0;    // As the record says.
   uint64_t begin = 0, end = 0;  // Positions wanted, of the source.
-  int64_t shift = 0;            // Of KV: how much further it stands in the view.
+  int64_t shift = 0;            // Of KV: its offset in the view.
   bool exact = true;            // Extent::exact.
   uint32_t view = 0;            // Of KV: index in KvView::groups.
   uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
@@ -66,20 +66,20 @@ struct RestorePlan {
   std::vector<SealedPiece> sealed;  // In the order of the path.
 };
 
-// Adds what must be read for positions [begin, end) of an extent; `view` as in the pieces.
+// Adds the reads for positions [begin, end) of an extent; `view` as in the pieces.
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
                RestorePlan* plan, uint32_t view = 0);
 
-// Changes when what is to be read lies elsewhere; never 0.
+// A hash that changes when the content lies elsewhere; never 0.
 uint64_t HashOfPlace(const Place& place);
 uint64_t HashOfPlaces(const RestorePlan& plan);
 
-// Under the commit lock: what tables hold of [begin, end), in all lanes, of what a restore up to
-// there needs.
+// Under the commit lock: what tables hold of [begin, end), in all lanes, as far as a restore up to
+// `end` needs it.
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end);
-// Which positions of a branch of so many tokens a call is about. `end` UINT64_MAX: up to its end. A
-// range that begins behind its end, or ends beyond the branch, is kInvalidArgument: `what` begins
-// the message.
+// The range of a call, for a branch with this many tokens. `end` UINT64_MAX: up to its end. A range
+// that begins behind its end, or ends beyond the branch, is kInvalidArgument; `what` begins the
+// message.
 struct Range {
   uint64_t begin = 0, end = 0;
 };
@@ -88,13 +88,13 @@ Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char*
 // The end of a node, as a branch that ends there.
 Head HeadOfNode(const Node& node);
 
-// Under the commit lock. kInvalidArgument for ranges beyond the branch or room that is missing,
-// kEvicted when KV is that is needed. With a `shift` KV of position p goes where the view has
-// p + shift, as it is.
+// Under the commit lock. kInvalidArgument for ranges beyond the branch or a view that is too small,
+// kEvicted when needed KV was evicted. With a `shift` KV of position p goes to p + shift of the
+// view, unchanged.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request,
                                 int64_t shift = 0);
 
-// A sealed piece, the fragment that holds it, and which of its frames are wanted.
+// A sealed piece, the fragment that holds it, and its wanted frames.
 struct OpenPiece {
   SealedPiece piece;
   std::shared_ptr<sstable::SnapshotTable> table;
@@ -103,14 +103,14 @@ struct OpenPiece {
   uint32_t first_slice = 0, end_slice = 0;
   uint32_t first_page = 0, end_page = 0;
   std::vector<sstable::FrameEntry> entries{};  // Of the whole fragment; empty until it is read.
-  size_t missing = 0;                          // Frames wanted that must be read...
-  std::vector<uint8_t> cached{};               // ...and who had those that need not; empty: none.
+  size_t missing = 0;                          // Wanted frames that must be read...
+  std::vector<uint8_t> cached{};               // ...and who had the others; empty: none.
   static constexpr uint8_t kOfPageCache = 1, kPinned = 2;
 
   bool is_state() const { return piece.lane == kSamplerLane || piece.lane == kMetadataLane; }
-  // Read, and kept in memory, as a whole.
+  // Small enough to be read, and kept in memory, as a whole.
   bool small() const { return fragment.bytes() <= kSmallFragmentBytes; }
-  // Unpacked.
+  // Size when unpacked.
   uint64_t RawBytes(uint32_t slice, uint32_t page) const {
     const uint32_t rows = fragment.rows(page);
     return piece.lane == kTokenLane ? rows * sizeof(uint32_t)
@@ -126,7 +126,7 @@ struct OpenPiece {
   bool IsCached(uint32_t slice, uint32_t page) const {
     return !cached.empty() && cached[IndexOfWanted(slice, page)] != 0;
   }
-  // The first of the positions wanted that a page holds.
+  // The first wanted position of a page.
   uint64_t FirstPosition(uint32_t page) const {
     return std::max(piece.begin, fragment.begin + uint64_t{page} * fragment.page_rows);
   }
@@ -138,27 +138,27 @@ struct FrameJob {
   uint32_t slice = 0, page = 0;
 };
 
-// Finds the fragment; of KV the layers [layer_begin, layer_end) are wanted. kCorruption when the
+// Finds the fragment; for KV the layers [layer_begin, layer_end) are wanted. kCorruption when the
 // table does not hold what the tree says.
 Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
                                std::shared_ptr<sstable::SnapshotTable> table,
                                uint32_t layer_begin = 0, uint32_t layer_end = UINT32_MAX);
 
-// One thing to be read at once.
+// One stretch of a file to read.
 struct ReadJob {
   enum class Kind : uint8_t {
     kRecord,
     kFragment,  // A small one: its frames with their entries.
-    kEntries,   // Of a large one; its frames follow.
+    kEntries,   // Of a large fragment; its frames follow.
     kFrame,
   };
   uint64_t file = 0;  // Number of a log segment, or of a snapshot table.
   Kind kind = Kind::kRecord;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint64_t first_position = 0;  // Damage costs what lies behind.
-  size_t index = 0;             // For whoever works on it.
-  size_t item = 0;              // Whose it is.
+  uint64_t first_position = 0;  // Damage costs this position and all behind it.
+  size_t index = 0;             // For the function that works on it.
+  size_t item = 0;              // The item that it is for.
 
   bool in_table() const { return kind != Kind::kRecord; }
   bool SameFile(const ReadJob& other) const {
@@ -166,7 +166,7 @@ struct ReadJob {
   }
 };
 
-// Neighbouring jobs that are read at once.
+// Neighbouring jobs that are read together.
 struct ReadWindow {
   uint64_t offset = 0, bytes = 0;  // Aligned to io::kBlockBytes.
   size_t first_job = 0, job_count = 0;

@@ -14,7 +14,7 @@ void ReadAheadBuffer::Clear() {
 }
 
 std::span<const ReadAheadBuffer::Entry> ReadAheadBuffer::Arrange(const Allocator& allocator) {
-  // Of a record that is wanted twice, the longer one comes first and stays.
+  // If a record is wanted twice, the longer request comes first and stays.
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     return a.location != b.location ? a.location < b.location : a.bytes > b.bytes;
   });

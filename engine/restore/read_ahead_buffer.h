@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small records of the log, read together and ahead of those who seal them one by one: a hundred
-// thousand conversations of a few tokens are then some reads of megabytes and not as many of 4 KiB.
-// The bytes are as they came from the device; whoever takes them verifies them.
+// Small records of the log, read together ahead of the seal that takes them one by one: a hundred
+// thousand conversations of a few tokens are then some reads of megabytes instead of as many of 4
+// KiB. The bytes are as they came from the device; the reader that takes them verifies them.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ class ReadAheadBuffer {
     uint64_t offset = 0;  // In the buffer.
   };
 
-  // Forgets what it held.
+  // Forgets its content.
   void Clear();
   void Add(const wal::Location& location, uint32_t bytes) {
     entries_.push_back({location, bytes, 0});
   }
-  // After the last Add: each record once, by location, with room; none when memory is short.
-  // Nothing is found before Filled.
+  // Call after the last Add: returns each record once, by location, with memory for it; none when
+  // memory is short. Find returns nothing before Filled.
   std::span<const Entry> Arrange(const Allocator& allocator);
   std::span<std::byte> RoomOf(const Entry& entry) {
     return memory_.span().subspan(entry.offset, entry.bytes);
   }
   void Filled() { filled_ = true; }
 
-  // The first `bytes` of the record; empty when it is not here.
+  // The first `bytes` of the record; empty if it is not here.
   std::span<const std::byte> Find(const wal::Location& location, uint32_t bytes) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore reads with. Buffers are the allocator's, which keeps some for the next one, and
-// bounded; queues are kept here: one costs half of what a small restore takes.
+// Buffers and queues of restores. Buffers come from the allocator, which keeps some for the next
+// restore, and are bounded. Queues are kept here: making one costs half of a small restore.
 //
 // Thread-safe; no lock is held while something is made.
 #pragma once
@@ -48,8 +48,8 @@ class ReadBuffer {
 
 class ReadPool {
  public:
-  // `bytes_max` bounds buffers that are lent, but for those that are needed; and those that are
-  // needed by those that stand in line for them.
+  // `bytes_max` bounds the lent buffers, except those that are needed: line() bounds these, to as
+  // much again.
   ReadPool(const io::World& world, const Allocator& allocator, uint64_t bytes_max,
            MemoryBudget* budget)
       : files_(world.files),
@@ -60,12 +60,12 @@ class ReadPool {
         queues_(world.files.get(), kReadsInFlightMax, kReadQueuesKept) {}
   ~ReadPool() { CAIRN_CHECK(bytes_.load() == 0); }
 
-  // Comes before the buffer that is needed, and ends after it.
+  // A share of it is taken before the buffer that is needed, and returned after it.
   MemoryLine& line() { return line_; }
 
-  // `bytes` or more; empty when memory is short. Not `needed`: also when the bound is reached.
+  // `bytes` or more; empty when memory is short. If not `needed`, also when the bound is reached.
   ReadBuffer TakeBuffer(uint64_t bytes, bool needed = true);
-  // Of kReadsInFlightMax requests.
+  // Each for kReadsInFlightMax requests.
   io::QueuePool& queues() { return queues_; }
 
  private:

@@ -39,7 +39,7 @@ Status CheckProgress(const RestoreItem& item) {
                                                   std::to_string(layers));
 }
 
-// How the pipeline fills a read-ahead buffer.
+// Fills a read-ahead buffer through the pipeline.
 class ReadAheadHost final : public PipelineHost {
  public:
   ReadAheadHost(ReadAheadBuffer* read_ahead, std::span<const ReadAheadBuffer::Entry> entries,
@@ -82,7 +82,7 @@ class ReadAheadHost final : public PipelineHost {
 
 }  // namespace
 
-// The page cache keeps what it has taken itself.
+// The page cache charges the budget itself.
 Reader::Reader(const io::World& world, BlockArena* arena, const MemoryParts& memory,
                std::span<const Gpu> gpus, MemoryBudget* budget, std::function<void()> pin_ended)
     : world_(world),
@@ -136,11 +136,11 @@ void Reader::LetGo() {
 
 // ---------------------------------------------------------------- restores
 
-// What a call of Restore goes on with, attempt by attempt.
+// State of a call of Restore between attempts.
 struct Reader::Attempt {
   std::span<RestoreItem> items;
-  std::vector<size_t> pending;   // Not told yet.
-  std::vector<uint8_t> planned;  // By item: 1 once it had a plan. Else it is the caller's mistake.
+  std::vector<size_t> pending;   // Without a result yet.
+  std::vector<uint8_t> planned;  // By item: 1 once it had a plan. Else its arguments are wrong.
   uint64_t started_ns = 0;
   uint64_t deadline_ns = io::kNoDeadline;
   bool again = false;
@@ -155,7 +155,7 @@ void Reader::Restore(std::span<RestoreItem> items, uint64_t deadline_ns) {
   for (size_t i = 0; i < items.size(); ++i) attempt.pending[i] = i;
   const Status status =
       WhileFilesMove([&](uint64_t* places) { return TryItems(&attempt, places); });
-  // Each has its own reason, unless what is there now is not to be had at all.
+  // Each has its own reason, unless the present state cannot be had at all.
   for (const size_t i : attempt.pending) {
     const bool stale = status.code() == StatusCode::kStale;
     items[i].status = stale ? status : io::GoneIsDamage(items[i].status);
@@ -166,7 +166,8 @@ void Reader::Restore(std::span<RestoreItem> items, uint64_t deadline_ns) {
   }
 }
 
-// What is pending afterwards failed in a way that a writer may have caused, and may be tried again.
+// Items that are pending afterwards failed in a way that a writer may have caused, and may be tried
+// again.
 Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
   const std::vector<size_t> pending = std::exchange(attempt->pending, {});
   const bool again = std::exchange(attempt->again, true);
@@ -176,7 +177,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
   for (size_t i = 0; i < pending.size(); ++i) {
     RestoreItem& item = attempt->items[pending[i]];
     ItemRun& run = runs[i];
-    // What is used by now must not change: the branch may be another by then.
+    // A source that was used must not change: the branch may be another one by then.
     Status planned;
     if (again && item.layers != nullptr && item.layers->SomeTold()) {
       planned = Status(StatusCode::kStale,
@@ -198,7 +199,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     if (!open.ok()) run.outcome.End(std::move(open));
   }
   if (!hashes.empty()) *places = Hash(std::as_bytes(std::span(hashes))) | 1;
-  // What prefixes are indexed by is the background's: the device is not in use by that.
+  // Reads for the index of prefixes are the background's: they do not count as use of the device.
   if (std::any_of(attempt->items.begin(), attempt->items.end(),
                   [](const RestoreItem& item) { return item.counts; })) {
     NoteUse();
@@ -384,7 +385,7 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
   }
   if (why == ReadFor::kPrefetch) NoteUse();
   ReadMeans means = MeansFor(why, deadline_ns);
-  // A prefetch for a GPU brings in what the page cache has as well, and needs no pinned buffers.
+  // A prefetch for a GPU also brings in what the page cache has, and needs no pinned buffers.
   bool asks_page_cache = why != ReadFor::kSpace;
   for (const ItemRun& item : items) {
     if (item.gpu == nullptr) continue;
@@ -417,27 +418,27 @@ Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& cal
   Status result = call(&places);
   for (int again = 0; means_.host->read_only(); ++again) {
     const StatusCode code = result.code();
-    const StatusCode at_rest = io::GoneIsDamage(result).code();  // If nothing moved.
+    const StatusCode at_rest = io::GoneIsDamage(result).code();  // If no file moved.
     if (places == 0 || at_rest != StatusCode::kCorruption) break;
     const Status stale(StatusCode::kStale,
                        "the writer has moved what was to be read: " + result.ToString());
     if (again == kReadAgainMax) return stale;
     const Status followed = means_.host->FollowWriter();
     if (followed.code() == StatusCode::kStale) return followed;
-    if (!followed.ok()) {  // Nothing better is known.
+    if (!followed.ok()) {  // No newer state is known.
       if (code == StatusCode::kNotFound) return stale;
       break;
     }
     const uint64_t before = std::exchange(places, 0);
     result = call(&places);
     if (result.ok() || places != before) continue;
-    // Bytes that are wrong where they are looked for by all that is known are damaged. A file that
-    // is missing, beside a writer that was not able to tell, may have been given back.
+    // Wrong bytes at the best known place are damage. A missing file, beside a writer that could
+    // not publish a hint, may have been given back.
     CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, means_.host->WriterLives());
     if (beside_writer && result.code() == StatusCode::kNotFound) return stale;
     break;
   }
-  // To a caller kNotFound says that there is no such branch, or no such state.
+  // For a caller kNotFound means that there is no such branch, or no such state.
   if (places != 0 && !result.ok()) return io::GoneIsDamage(result);
   return result;
 }
@@ -514,7 +515,7 @@ Result<std::vector<std::byte>> Reader::ReadMarkFor(ReadFor why, uint64_t node, b
   ItemRun& run = runs[0];
   run.outcome.has_positions = false;
   if (mark.place.table != 0) {
-    run.plan.model = std::make_shared<const ModelSpec>();  // A state's layout does not ask for it.
+    run.plan.model = std::make_shared<const ModelSpec>();  // A state's layout needs none of it.
     run.plan.sealed.push_back({.table = mark.place.table,
                                .node = mark.place.FragmentNode(node),
                                .lane = sampler ? kSamplerLane : kMetadataLane,
@@ -536,7 +537,7 @@ Result<std::vector<std::byte>> Reader::ReadMarkFor(ReadFor why, uint64_t node, b
 
 namespace {
 
-// Of a record that is read to be looked at alone.
+// The sink of a record that is only read to be checked.
 class CheckSink final : public RestoreSink {
  public:
   CheckSink(size_t index, const Reader::CheckRecord& check) : index_(index), check_(check) {}
@@ -570,7 +571,7 @@ class CheckSink final : public RestoreSink {
 
 std::vector<Status> Reader::CheckRecords(std::span<const wal::Location> records,
                                          const CheckRecord& check) {
-  // As much at a time as there are buffers for, so that what stands for a record is not much.
+  // As much at a time as there are buffers for, so that the memory for each record stays small.
   constexpr uint64_t kBytesAtOnce = kReadWindows * kReadWindowBytes;
   constexpr size_t kRecordsAtOnce = 1024;
   std::vector<Status> found(records.size());
@@ -586,7 +587,7 @@ std::vector<Status> Reader::CheckRecords(std::span<const wal::Location> records,
   return found;
 }
 
-// Each is an item of its own, so that damage of one says nothing of the others.
+// Each is an item of its own, so that damage of one does not affect the others.
 void Reader::CheckSome(std::span<const wal::Location> records, size_t first,
                        const CheckRecord& check, std::span<Status> found) {
   std::vector<ItemRun> runs(records.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// All that is read back: restores, of one branch or of many sources at once, prefetches, states,
-// and what the space thread seals. It owns what reading needs and keeps for the next read: buffers,
+// Everything that is read back: restores of one branch or of many sources, prefetches, states, and
+// the reads of the space thread. It owns what reading needs and keeps for the next read: buffers,
 // the page cache, open tables; and the pins on what is being read.
 //
 //   plan     under the lock of the tree, which ReaderHost takes; pinned there
@@ -38,29 +38,29 @@
 
 namespace cairn::engine {
 
-// What reading asks of the store around it.
+// Services that reading needs from the store.
 class ReaderHost {
  public:
   using Look = std::function<Status(const Tree&, const Head&)>;
   virtual ~ReaderHost() = default;
 
-  // Calls `look` under the lock of the tree, with the branch and its path in memory; or gives the
-  // reason why it cannot be had. `used`: it counts as read, if `look` succeeds.
+  // Calls `look` under the lock of the tree, with the branch and its path in memory; or returns the
+  // reason why that is impossible. `used`: it counts as a read of the branch if `look` succeeds.
   virtual Status LookAtBranch(BranchId id, bool used, const Look& look) = 0;
   // The same for the path that ends with all of a node. kNotFound.
   virtual Status LookAtNode(NodeId id, const Look& look) = 0;
 
-  // A store that is read only may read beside a writer: then it looks again at what there is.
+  // A read-only store may read beside a writer: it then takes a new look at the files.
   virtual bool read_only() const = 0;
   virtual Status FollowWriter() = 0;
   virtual Result<bool> WriterLives() = 0;
 
-  // Stands still as the background's rate says.
+  // Waits as the background's rate demands.
   virtual Status Pace(uint64_t bytes) = 0;
 };
 
-// Of all that was read. Restores that failed are counted by cause, none that was refused for what
-// its caller asked.
+// Counters of all reads. Failed restores are counted by cause; restores that were refused for their
+// arguments are not counted.
 struct ReaderCounters {
   std::atomic<uint64_t> restores{0};
   // Read by completed restores.
@@ -75,7 +75,7 @@ struct ReaderCounters {
 
 class Reader {
  public:
-  // Which state of a branch.
+  // Names a state of a branch.
   struct StateOf {
     BranchId branch{};
     bool sampler = false;   // Else the metadata.
@@ -85,7 +85,7 @@ class Reader {
     uint64_t position = 0;
     std::vector<std::byte> encoded;
   };
-  // What it works with, from Start on.
+  // Used from Start on.
   struct Means {
     ReaderHost* host = nullptr;
     wal::Log* log = nullptr;
@@ -100,45 +100,47 @@ class Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   void Start(const Means& means) { means_ = means; }
-  // Pinned memory of GPUs, where it is asked for. `tell` gets a line where it is not to be had.
+  // Sets up pinned memory of GPUs whose options ask for it. `tell` gets a line for each that cannot
+  // have it.
   void OpenPinned(const std::function<void(const std::string& line)>& tell);
-  // Gives back what is kept for the next read: memory, open files, queues.
+  // Frees what is kept for the next read: memory, open files, queues.
   void LetGo();
-  // Somebody who is not the background writes to the log, or restores.
+  // A caller, not the background, writes to the log or restores.
   void NoteUse() { used_ns_.store(world_.scheduler->MonotonicNs(), std::memory_order_relaxed); }
-  // Others wait for the background now, more than they are held up by it.
+  // Others wait for the background now, more than it delays them.
   void Hurry(bool hurries) { hurries_.store(hurries, std::memory_order_relaxed); }
-  // The background asks little of the device at a time, since others use it.
+  // The background should ask little of the device at a time, since others use it.
   bool IsQuiet() const {
     return !hurries_.load(std::memory_order_relaxed) &&
            world_.scheduler->MonotonicNs() <
                used_ns_.load(std::memory_order_relaxed) + kSpaceAloneNs;
   }
 
-  // Restores all items: one plan, one pipeline, one deadline for all. How each went stands in it.
+  // Restores all items: one plan, one pipeline, one deadline for all. Results are in the items.
   void Restore(std::span<RestoreItem> items, uint64_t deadline_ns);
-  // Brings what tables have of [begin, end) into the page cache, or into the pinned memory of a
-  // GPU, as much as that may take.
+  // Loads what tables have of [begin, end) into the page cache, or into the pinned memory of a GPU,
+  // as much as fits.
   Status Prefetch(BranchId id, const PrefetchRequest& request);
   // kInvalidArgument: there is no such GPU.
   Result<GpuTarget*> FindGpu(uint32_t ordinal, const char* what) const;
-  // kNotFound: the branch has none so early.
+  // kNotFound: the branch has no state that early.
   Result<State> ReadState(const StateOf& state);
 
-  // Hands each record of the log, as the device has it, to `check`, from several threads. By
-  // record: what `check` said of it, or why it cannot be read. Neighbours are read together, and
-  // one by one where that fails.
+  // Passes each record of the log, as the device has it, to `check`, from several threads. Returns,
+  // by record, the result of `check` or why the record cannot be read. Neighbours are read
+  // together, and one by one where that fails.
   using CheckRecord = std::function<Status(size_t index, std::span<const std::byte> record)>;
   std::vector<Status> CheckRecords(std::span<const wal::Location> records,
                                    const CheckRecord& check);
 
-  // --- For the space thread, whose sources nobody else gives back. `read_ahead` holds what was
-  // read ahead.
+  // --- For the space thread, which alone gives back the files that it reads, so they need no pin.
+  // `read_ahead` holds records that were read ahead.
   Status ReadPlan(RestorePlan plan, const RestoreRequest& request,
                   const ReadAheadBuffer* read_ahead);
   Result<std::vector<std::byte>> ReadMark(uint64_t node, bool sampler, const Mark& mark,
                                           const ReadAheadBuffer* read_ahead);
-  // Reads what the buffer wants, if that is more than one record. What cannot be read is not there.
+  // Reads the records of the buffer, if there is more than one. A record that cannot be read is not
+  // in it.
   void Fill(ReadAheadBuffer* read_ahead);
   // Whether a record is in the memory of the log. One that is not has reached the device.
   bool IsHot(const wal::Location& location, uint32_t bytes);
@@ -147,12 +149,12 @@ class Reader {
   const Pins& pins() const { return pins_; }
   TableSet& tables() { return tables_; }
   const TableSet& tables() const { return tables_; }
-  // The table is to be deleted: nothing of it is kept.
+  // The table is to be deleted: drops everything that is kept of it.
   void ForgetTable(uint64_t number);
   io::FileCache& open_files() { return open_files_; }
   PageCache& page_cache() { return page_cache_; }
   const PageCache& page_cache() const { return page_cache_; }
-  // Of the pinned memory of all GPUs, added to what stands there.
+  // Adds figures of the pinned memory of all GPUs to `metrics`.
   void AddPinned(StoreMetrics* metrics) const;
   ReaderCounters& counters() { return counters_; }
 
@@ -172,16 +174,16 @@ class Reader {
                  std::span<Status> found);
   Result<std::vector<std::byte>> ReadMarkFor(ReadFor why, uint64_t node, bool sampler,
                                              const Mark& mark, const ReadAheadBuffer* read_ahead);
-  // Runs `call`, which leaves a hash of the places that it reads from. When a writer has taken them
-  // away, what is there now is looked at and `call` runs again, some times; then kStale. An error
-  // that it meets twice in the same places is one.
+  // Runs `call`, which sets a hash of the places that it reads from. If a writer has removed them,
+  // the present state is looked at and `call` runs again, a few times; then kStale. An error that
+  // it meets twice in the same places is returned.
   Status WhileFilesMove(const std::function<Status(uint64_t* places)>& call);
   ReadMeans MeansFor(ReadFor why, uint64_t deadline_ns);
   const StoreId& store_id() const { return tables_.context().store; }
 
   const io::World world_;
   const Allocator allocator_;
-  const Allocator page_allocator_;  // Of what is kept for the next restore.
+  const Allocator page_allocator_;  // For memory kept for the next restore.
   std::atomic<uint64_t> used_ns_{0};
   std::atomic<bool> hurries_{false};
   Means means_;

@@ -51,7 +51,7 @@ std::optional<PresentRuns::Run> PresentRuns::Below(uint64_t limit) {
 
 namespace {
 
-// The first position in [from, end) that lies nowhere, or `end`.
+// The first absent position in [from, end), or `end`.
 uint64_t FirstAbsent(PresentRuns* runs, uint64_t from, uint64_t end) {
   uint64_t limit = end;
   while (limit > from) {
@@ -63,8 +63,8 @@ uint64_t FirstAbsent(PresentRuns* runs, uint64_t from, uint64_t end) {
   return end;
 }
 
-// Finds the last position at which the group can be restored. One after another, each below the
-// one before it.
+// Finds positions at which the group can be restored, one after the other, each below the one
+// before, from the last on.
 class GroupSearch {
  public:
   GroupSearch(const Tree& tree, const Head& head, const LayerGroup& group, uint32_t lane,
@@ -74,7 +74,7 @@ class GroupSearch {
         kv_length_(head.lengths[lane]),
         longest_(at_most),
         runs_(tree, head, lane, at_most) {
-    // What is needed from the front on ends all search where it is missing.
+    // If something is missing that is needed from the front on, the search ends there.
     uint64_t front = 0;
     switch (group.retention.kind) {
       case Retention::kAll: front = at_most; break;

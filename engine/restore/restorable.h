@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How far a branch can be restored: a position at which every group has what its retention rule
+// How far a branch can be restored: to a position at which every group has what its retention rule
 // asks for (engine/tree/retention.h).
 #pragma once
 
@@ -12,16 +12,16 @@
 
 namespace cairn::engine {
 
-// The stretches of a lane of a branch that lie somewhere, from the end backwards. Walks the path
-// once, whatever is asked. REQUIRES: the path stays in memory, and as it is.
+// The present stretches of a lane of a branch, from the end backwards. Walks the path at most once.
+// REQUIRES: the path stays in memory and does not change.
 class PresentRuns {
  public:
   PresentRuns(const Tree& tree, const Head& head, uint32_t lane, uint64_t end);
   struct Run {
     uint64_t begin = 0, end = 0;
   };
-  // The last one that begins below `limit`, up to there; nothing: there is none. No limit may be
-  // larger than the one before it.
+  // The last stretch that begins below `limit`, up to there; nothing: there is none. No limit may
+  // be larger than the one before.
   std::optional<Run> Below(uint64_t limit);
 
  private:
@@ -34,7 +34,7 @@ class PresentRuns {
   const Tree& tree_;
   const Node* node_;
   const uint32_t lane_;
-  uint64_t limit_;                // Of what was not looked at yet.
+  uint64_t limit_;                // Of what was not examined yet.
   std::optional<size_t> extent_;  // Of node_, behind the next one.
   Run run_;
 };
@@ -42,12 +42,12 @@ class PresentRuns {
 // Not a position.
 inline constexpr uint64_t kGroupIsNotNeeded = UINT64_MAX;
 
-// Under the commit lock. The largest length <= at_most at which every group has what it needs. What
-// lies below from[group] counts as there; groups with kGroupIsNotNeeded are not asked.
+// Under the commit lock. The largest length <= at_most at which every group has what it needs.
+// Positions below from[group] count as present; groups with kGroupIsNotNeeded are not asked.
 // REQUIRES: at_most <= the branch's length.
 uint64_t RestorableLength(const Tree& tree, const Head& head, uint64_t at_most,
                           std::span<const uint64_t> from);
-// Of every group that is not optional, from 0 on.
+// For every group that is not optional, from 0 on.
 uint64_t RestorableLength(const Tree& tree, const Head& head, uint64_t at_most);
 
 }  // namespace cairn::engine

@@ -14,7 +14,7 @@ void ItemOutcome::Fail(const Status& status, uint64_t restorable) {
   restorable_.store(restorable, std::memory_order_relaxed);
   status_ = status;
   if (!has_positions) return;
-  static_cast<void>(Guarded([&] {  // Without memory that is all that is told.
+  static_cast<void>(Guarded([&] {  // If there is no memory the plain status must do.
     mutex_.AssertHeld();
     status_ = Status(
         status.code(),

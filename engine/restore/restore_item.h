@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One restore of several that share a plan, a pipeline and a deadline: where it is read from, where
-// it goes, and how it went. What one item meets, damage or its cancellation, is not the others'.
+// One of several restores that share a plan, a pipeline and a deadline: its source, its target, and
+// its result. Damage or cancellation of one item does not affect the others.
 #pragma once
 
 #include <atomic>
@@ -25,54 +25,54 @@ struct HeadOfPlane {
 };
 
 struct RestoreItem {
-  // --- Asked. Borrowed until the call returns.
-  BranchId branch{};         // Where it is read from; or, if `node` is not 0, ...
+  // --- Input. Borrowed until the call returns.
+  BranchId branch{};         // Its source; or, if `node` is not 0, ...
   NodeId node{};             // ... the path that ends with the last position of this node.
-  RestoreRequest request{};  // Its range, in positions of the source, and its view. No more of it.
-  int64_t shift = 0;         // Position p of the source goes where the view has p + shift.
-  // Completed as it goes on; their End is the caller's. Null: nobody looks how far it is.
+  RestoreRequest request{};  // Range, in positions of the source, and view; nothing else of it.
+  int64_t shift = 0;         // Position p of the source goes to p + shift of the view.
+  // Updated as layers complete; the caller calls its End. Null: progress is not reported.
   LayerWords* layers = nullptr;
-  const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: nothing does.
-  bool counts = true;                   // As a restore, among the metrics.
-  // Of KV nothing but this head, of the one layer of a view of host memory; memory of the view's
-  // other planes and heads is not touched, and need not be there. No page of it is kept for others.
+  const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: none.
+  bool counts = true;                   // As a restore, in the metrics.
+  // Restores only this head's KV, for the one layer of a view of host memory. Memory of the view's
+  // other planes and heads is not touched, and need not exist. No page of it is cached for others.
   std::optional<HeadOfPlane> only{};
-  // Asked under the commit lock before each plan, for a reader plans anew, by another tree, where
+  // Called under the commit lock before each plan: a reader makes a new plan, from a new tree, when
   // its writer has moved files. An error ends the item. Null: any tree will do.
   std::function<Status(const Tree&)> may_plan{};
 
-  // --- Told
+  // --- Output
   Status status{};
-  RestoreResult result{};  // If that is Ok. In positions of the source.
+  RestoreResult result{};  // If `status` is Ok. In positions of the source.
 };
 
-// How an item goes, while several threads work on it. Thread-safe.
+// The progress of an item while several threads work on it. Thread-safe.
 class ItemOutcome {
  public:
-  // What it needs, one each: records, small fragments, frames of large ones.
+  // Adds reads that it needs: records, small fragments, frames of large ones.
   void Expect(uint64_t jobs) { left_.fetch_add(jobs, std::memory_order_relaxed); }
   void JobDone() { left_.fetch_sub(1, std::memory_order_acq_rel); }
-  // Whether what lies at `position` is still worth reading.
+  // Whether content at `position` is still worth reading.
   bool Wants(uint64_t position) {
     if (ended_.load(std::memory_order_acquire) || Cancelled()) return false;
     const uint64_t restorable = restorable_.load(std::memory_order_relaxed);
     return restorable == UINT64_MAX || position < restorable;
   }
-  // Damage costs what lies behind it: the first position that cannot be had is the limit. What
-  // begins before it is still looked at, since it may be damaged as well.
+  // Damage costs everything behind it: the first position that cannot be read is the limit. Content
+  // before it is still checked, since it may be damaged as well.
   void Fail(const Status& status, uint64_t restorable);
-  // It failed: nothing more of it is looked at. Of several the first counts.
+  // It failed: no more work is done for it. The first of several errors counts.
   void End(Status status);
-  // Nothing more of it is looked at, and if it lacks something it failed so.
+  // No more work is done for it; it fails with `status` if it lacks something.
   void Stop(Status status);
   // Stops it when its ticket was cancelled.
   bool Cancelled();
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   Status status() const;
 
-  // Set before others look.
+  // Set before other threads see it.
   const TicketState* ticket = nullptr;
-  bool has_positions = true;  // Of use to a caller, so that its damage says how far it is whole.
+  bool has_positions = true;  // Known to the caller, so that its damage says how far it is whole.
 
  private:
   std::atomic<uint64_t> left_{0};
@@ -84,7 +84,7 @@ class ItemOutcome {
 
 class GpuTarget;
 
-// Where what an item was given came from.
+// Where an item's content came from.
 struct Hits {
   uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
   uint64_t cached_frames = 0;  // Out of the page cache.
@@ -95,11 +95,12 @@ struct Hits {
 struct ItemRun {
   RestorePlan plan{};
   std::vector<OpenPiece> open{};  // The fragments of plan.sealed.
-  std::vector<uint8_t> have{};    // By record of the plan: 1 once a tier had it. Empty: none.
+  std::vector<uint8_t> have{};    // By record of the plan: 1 once a tier has delivered it. Empty:
+                                  // none.
   std::optional<HeadOfPlane> only{};
   std::unique_ptr<RestoreSink> sink{};
-  GpuTarget* gpu = nullptr;      // Where it goes; null: host memory.
-  PinnedTaker* taker = nullptr;  // The sink, if it takes what is pinned.
+  GpuTarget* gpu = nullptr;      // Its target; null: host memory.
+  PinnedTaker* taker = nullptr;  // The sink, if it takes pinned frames.
   ItemOutcome outcome{};
   Hits hits{};
   std::atomic<uint64_t> cached_bytes{0};  // Of KV, out of the page cache.

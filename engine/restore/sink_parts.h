@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What sinks of every kind of memory share: how a record is taken apart, token ids, which always go
-// to host memory, and the count of what was delivered.
+// Shared by sinks of every kind of memory: taking a record apart, token ids, which always go to
+// host memory, and counting what was delivered.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace cairn::engine {
 
-// A record as it was read. `verify`: it came from a device, so every strip is checked before a byte
-// of it goes anywhere.
+// A record as it was read. `verify`: it came from a device, so every strip is checked before any
+// byte of it is used.
 struct ReadRecord {
   const wal::RecordView& view;
   std::span<const std::byte> bytes;
@@ -25,7 +25,7 @@ struct ReadRecord {
   bool verify = false;
 };
 
-// Of one item.
+// One for each item.
 class TokenRows {
  public:
   TokenRows(const RestorePlan& plan, std::span<TokenId> into) : plan_(plan), into_(into) {}
@@ -45,21 +45,21 @@ Status VisitRecord(
     const RecordJob& job, std::span<const std::byte> bytes, const StoreId& store, bool verify,
     const TokenRows& tokens,
     const std::function<Status(const RecordPiece&, const LaneRange&, const ReadRecord&)>& kv);
-// The slices of a range that the target's view wants, in order. `rows`: [head][position][row], of
+// The slices of a range that the target's view wants, in order. `rows`: [head][position][row], for
 // all positions of the range; `layer` is that of the view.
 Status VisitSlices(const LayerCounts::Target& target, const LaneRange& range,
                    const ReadRecord& record,
                    const std::function<Status(const KvLayout::Slice& slice, uint32_t layer,
                                               const std::byte* rows)>& visit);
 
-// Positions of a page that are wanted, and where its first row stands.
+// The wanted positions of a page, and where its first row lies.
 struct PageRowsWanted {
   uint64_t page_begin = 0, begin = 0, end = 0;
   uint32_t rows = 0;  // Of the page.
 };
 PageRowsWanted WantedOfPage(const OpenPiece& open, uint32_t page);
 
-// Calls `frame` for every frame of a small fragment that is wanted, page by page; of an error
+// Calls `frame` for every wanted frame of a small fragment, page by page; on an error
 // `first_position` is set as by RestoreSink::Fragment.
 template <typename Frame>
 Status VisitFragment(const OpenPiece& open, size_t piece, const ReadBytes& stored,

@@ -5,7 +5,7 @@
 
 namespace cairn::engine {
 
-// Checked whatever it came from, as long as it is: a state is small.
+// Always checked, wherever it came from: a state is small.
 Status StateSink::Record(const RecordJob& job, const ReadBytes& read, bool /*verify*/) {
   const std::span<const std::byte> bytes = read.bytes();
   CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,

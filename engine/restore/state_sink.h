@@ -12,14 +12,14 @@ namespace cairn::engine {
 
 class StateSink final : public RestoreSink {
  public:
-  // `strip`: of a state in a record. `open`: the fragment of one in a table, else empty.
+  // `strip`: of a state in a record. `open`: the fragment of a state in a table, else empty.
   StateSink(uint32_t strip, const StoreId& store, std::span<const OpenPiece> open)
       : strip_(strip), store_(store), open_(open) {}
 
   Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
   Status Frame(const FrameJob& job, const ReadBytes& stored) override;
   Status Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) override;
-  // The page cache has no states.
+  // The page cache holds no states.
   uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
   void LayerDone(size_t /*layer*/) override {}
   bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
@@ -27,7 +27,7 @@ class StateSink final : public RestoreSink {
   Status Finish() override { return Status::Ok(); }
   Delivered delivered() const override { return {}; }
 
-  // Once all was given.
+  // Call after everything was delivered.
   std::vector<std::byte> Take() {
     const MutexLock lock(&mutex_);
     return std::move(state_);

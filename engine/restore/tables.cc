@@ -23,7 +23,7 @@ Result<std::shared_ptr<sstable::SnapshotTable>> TableSet::Open(uint64_t number) 
   }
   CAIRN_ASSIGN_OR_RETURN(std::shared_ptr<sstable::SnapshotTable> table,
                          sstable::SnapshotTable::Open(context_, number));
-  Entries going;  // Without the lock.
+  Entries going;  // Freed without the lock.
   const MutexLock lock(&mutex_);
   if (const auto found = places_.find(number); found != places_.end()) {
     return found->second->table;  // Another thread was faster.
@@ -46,7 +46,7 @@ uint64_t TableSet::ChargeOf(const sstable::SnapshotTable& table) {
 
 void TableSet::Forget(uint64_t number) {
   if (context_.open_files != nullptr) context_.open_files->Forget(number);
-  Entries going;  // Without the lock.
+  Entries going;  // Freed without the lock.
   const MutexLock lock(&mutex_);
   const auto found = places_.find(number);
   if (found == places_.end()) return;
@@ -56,7 +56,7 @@ void TableSet::Forget(uint64_t number) {
 }
 
 void TableSet::Clear() {
-  Entries going;  // Without the lock.
+  Entries going;  // Freed without the lock.
   const MutexLock lock(&mutex_);
   places_.clear();
   going.swap(entries_);

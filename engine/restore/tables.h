@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Snapshot tables that were opened, so that a restore need not read a footer and a list of
-// fragments that the one before had read. Bounded by what these take; those not used for longest
-// go. Their files are open as far as io::FileCache keeps them so. Thread-safe; no lock is held
-// while a file is opened.
+// Open snapshot tables, so that a restore need not read a footer and a list of fragments
+// again. Bounded by the size of these lists; the least recently used go first. io::FileCache
+// decides which of their files stay open. Thread-safe; no lock is held while a file is
+// opened.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ class TableSet {
 
   // As SnapshotTable::Open.
   Result<std::shared_ptr<sstable::SnapshotTable>> Open(uint64_t number);
-  // The table is to be deleted: nobody gets it from here any more, nor its file.
-  // Needs no memory.
+  // The table is to be deleted: nobody gets it, or its file, from here any more. Needs no memory.
   void Forget(uint64_t number);
   void Clear();
-  // What the lists take, read or not. The one used last counts and stays, however long it is.
+  // Size of the lists, read or not. The most recently used one counts and stays, however long it
+  // is.
   uint64_t bytes() const;
 
  private:
@@ -39,7 +39,7 @@ class TableSet {
     uint64_t number = 0;
     std::shared_ptr<sstable::SnapshotTable> table;
   };
-  using Entries = std::list<Entry>;  // Used last first.
+  using Entries = std::list<Entry>;  // Most recently used first.
   static uint64_t ChargeOf(const sstable::SnapshotTable& table);
   const uint64_t bytes_max_;
   sstable::TableContext context_;

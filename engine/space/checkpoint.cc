@@ -24,7 +24,7 @@ class CheckpointDirectory {
       : world_(*world), plan_(*plan), target_(std::move(target)) {}
 
   Result<CheckpointInfo> Make() {
-    // Without memory, too, nothing is to be left behind.
+    // Also without memory nothing may be left behind.
     Status status = Guarded([this]() -> Status {
       CAIRN_RETURN_IF_ERROR(Begin());
       return Fill();
@@ -38,9 +38,9 @@ class CheckpointDirectory {
   }
 
  private:
-  // Leaves nothing behind when the place is refused.
+  // Leaves nothing behind if the target is refused.
   Status Begin() {
-    made_.reserve(8);  // So that nothing fails between what is made and its being noted.
+    made_.reserve(8);  // So that noting a file that was made cannot fail.
     const auto found = files().Info(target_);
     if (!found.ok() && found.status().code() != StatusCode::kNotFound) return found.status();
     if (found.ok() && !found->is_directory) {
@@ -50,7 +50,7 @@ class CheckpointDirectory {
       made_.push_back(target_);
       if (Status made = files().CreateDirectory(target_); !made.ok()) return made_.clear(), made;
     }
-    // Whatever becomes of its path or of the working directory: all goes to one place.
+    // All files go to one place, whatever becomes of the path or of the working directory.
     CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world_, target_));
     if (found.ok()) {
       if (ReadManifest(files(), target_).status().code() != StatusCode::kNotFound) {
@@ -118,7 +118,7 @@ class CheckpointDirectory {
     Manifest manifest = plan_.manifest;
     manifest.number = 1;
     manifest.named = named_;
-    manifest.written = {};  // Another wrote that.
+    manifest.written = {};  // Another store's counter.
     manifest.last_sequence = plan_.last_sequence;
     committing_ = true;
     CAIRN_RETURN_IF_ERROR(WriteManifest(files(), target_, manifest));
@@ -126,7 +126,7 @@ class CheckpointDirectory {
     return Status::Ok();
   }
 
-  // What can be made anew may be gone meanwhile: a copy does without.
+  // Derived tables may have been deleted meanwhile: the copy goes without them.
   Status LinkNamed(std::vector<std::pair<std::string, uint64_t>>* refused) {
     for (const NamedIndex& index : plan_.manifest.named) {
       for (const sstable::LiveTable& table : index.tables) {
@@ -141,7 +141,8 @@ class CheckpointDirectory {
     return Status::Ok();
   }
 
-  // Where the segments end, read from the files themselves: up to the last sequence and no further.
+  // Finds where the segments end, from the files themselves: up to the last sequence and no
+  // further.
   Result<wal::RecoveredLog> FindLog() {
     if (plan_.last_sequence == 0) return wal::RecoveredLog();  // Nothing was ever written.
     wal::RecoveryOptions options;
@@ -160,13 +161,13 @@ class CheckpointDirectory {
                       std::to_string(plan_.last_sequence));
   }
 
-  // `name` with its directory, below source and target.
+  // `name` with its directory, relative to source and target.
   Status LinkTable(const std::string& name,
                    std::vector<std::pair<std::string, uint64_t>>* refused) {
     CAIRN_RETURN_IF_ERROR(plan_.go_on());
     const std::string from = io::JoinPath(plan_.source, name);
     const Result<io::FileInfo> found = files().Info(from);
-    if (found.status().code() == StatusCode::kNotFound) {  // That is for a path of the caller's.
+    if (found.status().code() == StatusCode::kNotFound) {  // That means the caller's path.
       return Status(StatusCode::kCorruption,
                     std::string(found.status().message()) + ": the table is gone");
     }
@@ -211,7 +212,7 @@ class CheckpointDirectory {
     return files().CreateDirectory(At(name));
   }
 
-  // The manifest first, and durably: as long as it may come back, all that it names stays.
+  // The manifest first, and durably: as long as a crash may bring it back, all that it names stays.
   Status RemoveAll() {
     if (committing_) {
       for (const char* name : {"MANIFEST-1", "MANIFEST-1.tmp"}) {
@@ -234,7 +235,7 @@ class CheckpointDirectory {
   std::vector<NamedIndex> named_;  // Indexes of the source that the copy has, too.
   const std::string target_;
   std::unique_ptr<io::FileLock> lock_;
-  std::vector<std::string> made_;  // Perhaps; in this order.
+  std::vector<std::string> made_;  // In order; the last may not exist.
   bool committing_ = false;
   AlignedBuffer buffer_;
   uint64_t total_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A store's prefix as a directory of its own (Store::Checkpoint). Not the MANIFEST, which this code
-// base calls the checkpoint of the log.
+// Copies a prefix of a store into a directory of its own (Store::Checkpoint). Not to be confused
+// with the MANIFEST, which this code base calls the checkpoint of the log.
 //
 //   target/LOCK          held while the copy is made, so that nobody opens or copies into it
 //   target/tables/*      further names of the same files; copies where the volume is another one
@@ -9,9 +9,9 @@
 //   target/OPTIONS
 //   target/MANIFEST-1    last: everything above is durable before, names included
 //
-// A directory without MANIFEST is no store, and one that has tables or log records is refused by
-// name (store_directory.h), so that what a crash leaves is never taken for a store, nor for an
-// empty place to make one.
+// A directory without a MANIFEST is no store, and one that has tables or log records is refused by
+// name (store_directory.h). So the remains of a crash are never taken for a store, nor for an empty
+// place to make one in.
 #pragma once
 
 #include <functional>
@@ -25,22 +25,22 @@
 
 namespace cairn::engine {
 
-// What a copy consists of. Whoever makes the plan sees to it that none of these files goes before
-// the copy is made.
+// The content of a copy. The maker of the plan makes sure that none of these files is deleted
+// before the copy is made.
 struct CopyPlan {
   std::string source;  // Directory of the store.
-  Manifest manifest;   // As it will be written, but for number and last_sequence.
+  Manifest manifest;   // As it will be written, except number and last_sequence.
   StoreOptionsFile options;
   std::vector<uint64_t> snapshots;  // Tables beside those of manifest.index...
-  std::vector<uint64_t> derived;    // ...and of what is derived, which may be lost.
-  uint64_t last_sequence = 0;       // Durable, and the last of a group.
+  std::vector<uint64_t> derived;    // ...and derived tables, which may be lost.
+  uint64_t last_sequence = 0;       // Durable, and the last one of a group.
   Allocator allocator = Allocator::Default();
   std::function<void(uint64_t done, uint64_t total)> progress;  // Bytes to be copied. May be empty.
   std::function<Status()> go_on;  // Asked between pieces; not Ok ends the work.
 };
 
-// The copy is durable when this returns. After an error what was made is removed again; if that
-// fails, too, the message says so, and what is left is no store or a complete one.
+// The copy is durable when this returns. After an error the copy is removed again. If that fails,
+// too, the message says so, and the remains are either no store or a complete one.
 Result<CheckpointInfo> WriteCheckpointDirectory(io::World& world, const CopyPlan& plan,
                                                 const std::string& target);
 

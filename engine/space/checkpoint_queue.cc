@@ -49,7 +49,7 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
   }
 }
 
-// All that wait; `why_not` unless it is Ok.
+// Answers all callers that wait; `why_not`, if not Ok, refuses them.
 void CheckpointQueue::AnswerAll(const Status& why_not) {
   while (true) {
     Job* job = nullptr;
@@ -61,7 +61,7 @@ void CheckpointQueue::AnswerAll(const Status& why_not) {
     }
     Result<CheckpointInfo> result = Guarded([&]() -> Result<CheckpointInfo> {
       CAIRN_RETURN_IF_ERROR(why_not);
-      means_.gate->Open();  // It may take long, and nothing is given back meanwhile.
+      means_.gate->Open();  // A copy may take long, and nothing is given back meanwhile.
       return Copy(*job);
     });
     means_.gate->Shut();
@@ -77,7 +77,7 @@ Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
   CopyPlan plan;
   uint64_t sequence = 0;
   plan.manifest = means_.manifest->Copy();
-  std::set<uint64_t> dead;  // Before anything that may come along.
+  std::set<uint64_t> dead;  // Read before anything that the copy may contain.
   {
     std::lock_guard lock(means_.mutex());
     sequence = means_.log->last_reserved_sequence();
@@ -89,11 +89,11 @@ Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
   CAIRN_RETURN_IF_ERROR(means_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   plan.last_sequence = means_.log->durable_sequence();
   if (CAIRN_KEPT(kNumberAfterSequence)) {
-    // Tables that the log names up to there got their numbers before this.
+    // Tables that the log names up to there got their numbers earlier.
     plan.manifest.next_file_number = means_.manifest->Copy().next_file_number;
   }
-  // What was appended meanwhile may come along, and name a table of its own; and what has been
-  // dropped since is needed where the copy ends. Tables go by this thread alone.
+  // Appends made meanwhile may be in the copy, and name tables of their own; and tables that have
+  // died since are needed where the copy ends. Only this thread deletes tables.
   {
     std::lock_guard lock(means_.mutex());
     for (const auto& [number, use] : means_.tree().tables()) {

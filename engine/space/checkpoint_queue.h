@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of the store (space/checkpoint.h) that callers have asked for. They are made by the space
-// thread: it alone deletes tables, recycles segments and replaces the manifest, so while it makes a
-// copy nothing of that happens. Thread-safe, but for what is marked; no lock may be held around any
-// of it.
+// Copies of the store (space/checkpoint.h) that callers have asked for. The space thread makes
+// them: it alone deletes tables, recycles segments and replaces the manifest, so none of that
+// happens during a copy. Thread-safe, except where marked; no lock may be held around any
+// call.
 #pragma once
 
 #include <deque>
@@ -22,13 +22,13 @@ class CheckpointQueue {
   CheckpointQueue(const CheckpointQueue&) = delete;
   CheckpointQueue& operator=(const CheckpointQueue&) = delete;
 
-  // Store::Checkpoint. Sleeps until it is made, or will not be.
+  // Store::Checkpoint. Sleeps until the copy is made or refused.
   Result<CheckpointInfo> Make(const std::string& target, const CheckpointProgress& progress);
 
-  // --- The space thread's.
-  // Makes all that wait.
+  // --- For the space thread.
+  // Makes all copies that wait.
   void RunAll() { AnswerAll(Status::Ok()); }
-  // Refuses all that wait, and those that come. Needs no memory.
+  // Refuses those that wait and all later ones. Needs no memory.
   void End();
 
  private:
@@ -40,7 +40,7 @@ class CheckpointQueue {
   const Status closed_{StatusCode::kInvalidState, "the store is closed"};
 
   Mutex mutex_;                                     // Guards the results, too.
-  std::deque<Job*> jobs_ CAIRN_GUARDED_BY(mutex_);  // Who waits for one owns it.
+  std::deque<Job*> jobs_ CAIRN_GUARDED_BY(mutex_);  // Owned by the threads that wait.
   bool ended_ CAIRN_GUARDED_BY(mutex_) = false;
 };
 

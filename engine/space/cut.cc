@@ -30,7 +30,7 @@ Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher) {
         if (!tree.KnowsNode(node)) continue;  // Forgotten meanwhile.
       }
       if (SettleLoose(&tree, node)) continue;
-      used.Add(node);  // Read again it might know less.
+      used.Add(node);  // If it were read again, memory might know less of it.
     }
     const auto cut = means.host->Change(
         {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
@@ -38,7 +38,7 @@ Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher) {
     means.counters->cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);
     const StatusCode code = cut.status().code();
     if (code == StatusCode::kNoSpace) return Status::Ok();
-    if (!cut.ok() && code != StatusCode::kNotFound) return cut.status();  // Somebody was first.
+    if (!cut.ok() && code != StatusCode::kNotFound) return cut.status();  // Another thread cut it.
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes whose farthest branch went are cut to what the others reach (tree/cut.cc). What they lose
-// is dead and comes back as all dead bytes do.
+// Nodes whose farthest branch was dropped are cut to what other branches reach (tree/cut.cc). The
+// rest of the node is dead, and its space is reclaimed like that of all dead bytes.
 #pragma once
 
 #include "engine/space/index_flusher.h"
@@ -9,8 +9,8 @@
 
 namespace cairn::engine {
 
-// For the space thread, without a lock. Which nodes are loose is in the index, too: what there is
-// no room for now is cut in a later round, or after another opening.
+// For the space thread, without a lock. The index, too, knows which nodes are loose: nodes for
+// which there is no room now are cut in a later round, or after reopening.
 Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher);
 
 }  // namespace cairn::engine

@@ -22,11 +22,12 @@ Status DeadTables::Delete(uint64_t number, uint64_t bytes) {
   CAIRN_RETURN_IF_ERROR(
       io::RemoveIfExists(*means_.world.files, sstable::SnapshotTablePath(directory, number)));
   {
-    // First: what the tree still knows is deleted again, and its bytes may be returned once only.
+    // First: while the tree knows the table it may be deleted again, and its bytes must be returned
+    // once only.
     std::lock_guard lock(means_.mutex());
     if (const auto known = means_.tree().tables().find(number);
         known != means_.tree().tables().end()) {
-      // Undone was what let it die: only where the index lied about what was live.
+      // An undone change had let it die, unless the index was wrong about its live bytes.
       if (known->second.live_bytes != 0) return TableLied(number);
       means_.tree().ForgetTable(number);
     }

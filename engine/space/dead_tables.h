@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Deletes snapshot tables that the tree does not need. Delete and FreeRemoved are for any thread;
-// no lock may be held around them. Errors: those of the file system, which leave the table, with
-// its bytes, for another time.
+// Deletes snapshot tables that the tree does not need. Any thread may call Delete and FreeRemoved;
+// no lock may be held around them. Errors: those of the file system; then the table and its bytes
+// stay until a later try.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace cairn::engine {
 
-// The index names less of a table than is needed: damage.
+// kCorruption: the index names less of a table than is needed.
 Status TableLied(uint64_t number);
 
 class DeadTables {
@@ -21,13 +21,13 @@ class DeadTables {
   DeadTables(const DeadTables&) = delete;
   DeadTables& operator=(const DeadTables&) = delete;
 
-  // One of which the tree names nothing, if it knows the table at all. What a crash brings back of
-  // it is removed by the next opening, or deleted as a dead table again.
+  // Precondition: no live extent is in the table, if the tree knows it at all. If a crash
+  // resurrects the file, the next opening removes it, or it is deleted as a dead table again.
   Status Delete(uint64_t number, uint64_t bytes);
-  // A file system may keep the blocks of a removed file until that is durable.
+  // Frees the blocks of removed files: a file system may keep them until the removal is durable.
   Status FreeRemoved(const std::string& directory);
-  // The space thread's: all that nothing in the tree needs, when that is durable and nobody reads
-  // them. One whose file would not go is tried again the next time.
+  // For the space thread: deletes all tables that nothing in the tree needs, once that is durable
+  // and nobody reads them. A file that cannot be deleted is tried again the next time.
   Status DeleteAll();
 
  private:

@@ -17,20 +17,20 @@ namespace cairn::engine {
 
 namespace {
 
-// Objects that were touched and are passed over for that in one pass. With more the pass would walk
-// over all of them before anything goes.
+// Touched objects that one pass skips. With more the pass would walk over all of them before
+// anything is evicted.
 constexpr uint64_t kSparedMax = 8 * kEvictAhead;
 
 Status OnLease() { return Status(StatusCode::kNotFound, "what it holds is on lease"); }
 
 }  // namespace
 
-// One branch loses the KV that nobody else needs, or goes. A long path does so in steps, each of
-// which fits a record. An object, which is nothing without its bytes, goes at once. `freed`: bytes,
-// as namespaces count.
+// Evicts the KV that only this branch needs, or drops the branch. A long path is evicted in steps
+// that each fit a record. An object, which is nothing without its bytes, is dropped at once.
+// `freed`: bytes, as namespaces count.
 Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
-  // What was accepted is applied first; when that cannot be done now, the branch is left alone.
+  // Accepted appends are applied first; if that is impossible now, the branch is left alone.
   static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
   while (true) {
     EvictNeeds missing;
@@ -56,7 +56,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
             if (!spared) return ResolveDrop(tree, branch);
             tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
             ++spared_;
-            // No record of the log tells of that, and until it is dumped it stays in memory.
+            // No log record has that use, and until it is dumped the branch stays in memory.
             static_cast<void>(flusher_->BecomesDue(means_.log->last_reserved_sequence()));
             return Status(StatusCode::kNotFound, "an object that was touched");
           }
@@ -89,7 +89,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     }
     if (op->kind == OpKind::kDrop) {
       means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);
-      CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // That counts, too.
+      CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // Cutting frees bytes, too.
       std::lock_guard lock(mutex_);
       const uint64_t died = tree_.sums().died_bytes() - died_before;
       if (IsReserved(ns)) kv_bytes = died;  // Nearly all that an object is.
@@ -110,24 +110,24 @@ bool IsOfOneBranch(const wal::Log& log, const Status& status) {
          log.poisoned().ok();
 }
 
-// Branches of these namespaces go, in order, until so many bytes are free.
+// Evicts branches of these namespaces, in order, until this many bytes are free.
 Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t goal_bytes,
                           uint64_t* freed) {
   using Evictable = TreeRecords::Evictable;
-  // The order of one namespace, read ahead.
+  // The order of eviction in one namespace, read ahead.
   struct Line {
     std::string ns;
     std::vector<Evictable> ahead{};
     size_t next = 0;
     bool ended = false;
   };
-  // Objects that were passed over for having been touched get no third chance.
+  // Objects that were skipped because they were touched get no third chance.
   spared_ = 0;
   for (const uint8_t round : {0, 1, 2}) {
     const uint8_t stage = round == 2 ? 1 : 0;
     if (round == 1 && spared_ == 0) continue;
     if (round != 0)
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // Who came there just now is in the order.
+      CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // New candidates are in the order then.
     std::vector<Line> lines;
     {
       std::lock_guard lock(mutex_);
@@ -173,8 +173,8 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
   return Status::Ok();
 }
 
-// What comes back without anything going: what is dead in tables, and in the log but for the
-// segment that is written to. Under the commit lock.
+// Bytes that come back without any eviction: dead bytes in tables, and in the log except its
+// current segment. Under the commit lock.
 uint64_t Evictor::DeadBytes() const {
   uint64_t dead = 0, live = 0;
   for (const auto& [number, use] : tree_.tables()) {
@@ -189,9 +189,6 @@ uint64_t Evictor::DeadBytes() const {
   return dead + given_back - std::min(given_back, live_in_log);
 }
 
-// What is wanted of this pass: by namespaces beyond their cap, and by the store. Whose append came
-// through since it asked needs nothing any more. `stuck`: nothing could be given back before it.
-// `made`: there is room now for what was refused. `evicted`: something went.
 Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted,
                               bool* made) {
   std::vector<std::string> all;
@@ -226,12 +223,12 @@ Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool*
                        : used - std::min(used, means_.gauge->EvictionEnds());
       if (refused) goal_bytes = std::max(goal_bytes, used / kEvictionBeginsShare);
       goal_bytes -= std::min(goal_bytes, DeadBytes());
-      // What is dead helps nobody as long as it cannot be given back.
+      // Dead bytes are of no help as long as they cannot be given back.
       if (refused && stuck) goal_bytes = std::max(goal_bytes, means_.options->segment_bytes);
     }
   }
   if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index knows the order then.
+  CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index then has the order.
   uint64_t freed = 0;
   for (const auto& [name, bytes] : wanted) {
     uint64_t freed_there = 0;

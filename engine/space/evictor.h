@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Eviction, on the space thread. Who goes is read from the index, in order (tree/tree_records.h,
-// U), after a dump: so it costs no memory, however many branches there are. What happened to a
-// branch since is seen when it is loaded.
+// Eviction, on the space thread. Its candidates are read from the index, in order
+// (tree/tree_records.h, U), after a dump: so it costs no memory, however many branches there are.
+// Changes of a branch since the dump are seen when it is loaded.
 //
-// Eviction changes the tree by log records and nothing else; the space comes back as it always
-// does, when tables die or are rewritten and log segments retire. No lock may be held around it.
+// Eviction changes the tree by log records alone. Space is reclaimed as always, when tables die or
+// are rewritten and log segments retire. No lock may be held around calls.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace cairn::engine {
 
-// What is wrong with one branch, or with what the index has of it, keeps no other from going.
+// Whether an error is about one branch, or its records in the index: others can still be evicted.
 bool IsOfOneBranch(const wal::Log& log, const Status& status);
 
 class Evictor {
@@ -28,9 +28,10 @@ class Evictor {
   Evictor(const Evictor&) = delete;
   Evictor& operator=(const Evictor&) = delete;
 
-  // What is wanted of this pass: by namespaces beyond their cap, and by the store. Whose append
-  // came through since it asked needs nothing any more. `stuck`: nothing could be given back before
-  // it. `made`: there is room now for what was refused. `evicted`: something went.
+  // Evicts what this pass asks for: for namespaces beyond their cap, and for the store. An append
+  // that has come through since it asked needs nothing any more. `stuck`: nothing could be given
+  // back before this pass. `made`: there is room now for what was refused. `evicted`: some KV or
+  // branch was evicted.
   Status EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted, bool* made);
 
  private:
@@ -44,7 +45,7 @@ class Evictor {
   Tree& tree_;
   IndexFlusher* const flusher_;
   RoomAsks* const asks_;
-  uint64_t spared_ = 0;  // Objects that had a second chance, of this pass.
+  uint64_t spared_ = 0;  // Objects that got a second chance in this pass.
 };
 
 }  // namespace cairn::engine

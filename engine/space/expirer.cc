@@ -17,9 +17,9 @@ namespace cairn::engine {
 
 using Lock = Committer::Lock;
 
-// A use that is recorded for a time that is still to come, since the clock was ahead then, counts
-// as one at the opening: else the branch would be the last to go, and expire, as much later as the
-// clock was wrong. Once an opening, as NowNs does not jump.
+// A use that is recorded for a future time, because the clock was ahead then, counts as one at the
+// opening. Otherwise the branch would be the last to be evicted, and would expire as much later as
+// the clock was wrong. Once an opening, as NowNs does not jump.
 Status Expirer::CountFutureAsNow() {
   std::vector<std::string> namespaces;
   bool in_memory = false;
@@ -30,7 +30,7 @@ Status Expirer::CountFutureAsNow() {
     in_memory = tree_.residency().AnyUsedAfter(means_.host->NowNs());
     for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
   }
-  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // Then the index tells of all.
+  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index then has all of them.
   for (const std::string& ns : namespaces) {
     TreeRecords::Evictable from;
     while (true) {
@@ -38,7 +38,8 @@ Status Expirer::CountFutureAsNow() {
           const std::vector<TreeRecords::Evictable> future,
           TreeRecords::ReadUsedAfter(*means_.index, ns, means_.host->NowNs(), from, kEvictAhead));
       if (future.empty()) break;
-      // On from here, whatever became of these: in a damaged index a branch may stand elsewhere.
+      // Continue from here whatever happened to these: in a damaged index a branch may stand
+      // elsewhere.
       from = future.back();
       ++from.branch;
       for (const auto& [stage, priority, used_at_ns, branch] : future) {
@@ -65,12 +66,12 @@ Status Expirer::DropExpired() {
     std::lock_guard lock(mutex_);
     const uint64_t from_ns = tree_.sums().expires_from_ns();
     if (from_ns == 0 || now_ns < from_ns) return Status::Ok();
-    tree_.sums().SetExpiresFrom(0);  // What comes from here on tells of itself.
+    tree_.sums().SetExpiresFrom(0);  // Later ones set it themselves.
   }
   uint64_t next_ns = now_ns;  // If anything fails.
   bool leased = false;
   const auto run = [&]() -> Status {
-    TreeRecords::Expiring from;  // On from there: what is on lease or damaged stays.
+    TreeRecords::Expiring from;  // Continue behind it: leased or damaged ones stay.
     while (true) {
       size_t dropped = 0;
       CAIRN_RETURN_IF_ERROR(flusher_->Dump());
@@ -79,7 +80,7 @@ Status Expirer::DropExpired() {
           TreeRecords::ReadExpired(*means_.index, now_ns, from, kEvictAhead, &next_ns));
       for (const auto& [due_ns, branch] : expired) {
         from = {due_ns, branch + 1};
-        // It is used, then.
+        // It is in use, then.
         static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
         const auto op = means_.host->Change(
             {.branches = {branch}, .nodes = {}, .names = {}},
@@ -112,12 +113,12 @@ Status Expirer::DropExpired() {
     return Status::Ok();
   };
   const Status status = run();
-  // Leases end by themselves, and nobody tells.
+  // Leases end by themselves, without a signal.
   const uint64_t again_ns = now_ns + kExpiryStepNs;
   if (leased) next_ns = next_ns == 0 ? again_ns : std::min(next_ns, again_ns);
   std::lock_guard lock(mutex_);
   const uint64_t known_ns = tree_.sums().expires_from_ns();
-  // Whoever could not go now is looked at again soon.
+  // Branches that could not be dropped now are tried again soon.
   if (next_ns != 0 && (known_ns == 0 || next_ns < known_ns)) tree_.sums().SetExpiresFrom(next_ns);
   return status;
 }

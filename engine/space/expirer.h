@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Branches whose time to live has ended are dropped, on the space thread: replay reads no clock.
-// Which they are is read from the index, in order (tree/tree_records.h, X), after a dump. No lock
-// may be held around it, but where that is said.
+// Drops branches whose time to live has ended, on the space thread: replay reads no clock. They are
+// read from the index, in order (tree/tree_records.h, X), after a dump. No lock may be held around
+// calls, except where that is said.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,13 @@ class Expirer {
   Expirer& operator=(const Expirer&) = delete;
 
   Status DropExpired();
-  // Before anything is evicted or expires.
+  // Call before anything is evicted or expires.
   Status CountFutureAsNow();
-  // When the space thread is to look again though nobody kicks it; on the monotonic clock.
+  // When the space thread must look again even if nobody wakes it; on the monotonic clock.
   uint64_t NextExpiry();
 
-  // Any thread, under the commit lock: a time to live ends before what the space thread waits for.
+  // Any thread, under the commit lock: a time to live ends before the time that the space thread
+  // waits for.
   bool BecomesDue();
 
  private:
@@ -36,7 +37,7 @@ class Expirer {
   IndexFlusher* const flusher_;
   const RoomAsks* const asks_;
   bool counted_ = false;  // See CountFutureAsNow.
-  uint64_t seen_ns_ = 0;  // What the space thread waits for; the commit lock guards it.
+  uint64_t seen_ns_ = 0;  // The time that the space thread waits for; the commit lock guards it.
 };
 
 }  // namespace cairn::engine

@@ -18,8 +18,8 @@ using Lock = Committer::Lock;
 
 namespace {
 
-// So many ops of a batch take as long to replay as a record of one op: 3 us each (of 200,000
-// objects that were put a thousand at a time), where a record must also be found and checked.
+// This many ops of a batch take as long to replay as a record of one op: 3 us each (of 200,000
+// objects that were put a thousand at a time), while a record must also be found and checked.
 constexpr uint64_t kReplayOpsPerRecord = 4;
 
 }  // namespace
@@ -70,13 +70,13 @@ Status IndexFlusher::DumpIfDue() {
           IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
     many = tree_.dirty().count() >= kDumpEntriesMax;
   }
-  // While a dump is written, what comes goes into memory alone: else the next one would hold the
-  // commit lock for tens of milliseconds. At the cap the dump that gives a segment back comes soon,
-  // and needs what room there is.
+  // While a dump is written, new changes only go into memory: else the next dump would hold the
+  // commit lock for tens of milliseconds. At the cap a dump that gives a segment back comes soon,
+  // and needs all the room there is.
   if (!due || is_dumping() || flushing_hints_ || means_.gauge->DataIsShort())
     return many ? ApplyTree(nullptr) : Status::Ok();
   Status status = Dump();
-  // The step may give back what lacks.
+  // The step itself may free what is lacking.
   return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
 }
 
@@ -87,15 +87,15 @@ Status IndexFlusher::Dump() {
   if (is_merging()) return Status::Ok();
   Status merged = Merge();
   if (merged.code() != StatusCode::kCorruption) return merged;
-  means_.round->KeepGoing(std::move(merged));  // It is no better for it, but the dump is there.
+  means_.round->KeepGoing(std::move(merged));  // No better shape, but the dump is done.
   return Status::Ok();
 }
 
-// Brings the index's memory up to what the tree is now, all at once for whoever reads it. For a
-// checkpoint if one is given: it gets what it says of that moment.
+// Brings the index's memory up to date with the tree, in one step for readers. If `checkpoint` is
+// given, records sequence, next id and replay start of the same instant in it.
 Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   sstable::LsmIndex& index = *means_.index;
-  // What the dump puts anew comes after it.
+  // The dump puts again what it needs after this.
   sstable::WriteBatch over = index.NewBatch();
   if (sealed_segment_ != 0) {
     CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteLogged(index, sealed_segment_, &over));
@@ -110,7 +110,7 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   }
   Lock lock(mutex_);
   CAIRN_RETURN_IF_ERROR(DecideAll(&tree_, &lock));
-  CAIRN_RETURN_IF_ERROR(means_.log->poisoned());  // Else the tree is another by now.
+  CAIRN_RETURN_IF_ERROR(means_.log->poisoned());  // Else the tree was replaced.
   sstable::WriteBatch changed = index.NewBatch();
   CAIRN_RETURN_IF_ERROR(TreeRecords::Dump(&tree_, &changed));
   index.Apply(std::move(over));
@@ -133,32 +133,32 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   return Status::Ok();
 }
 
-// Brings the index up to what the tree is now, and the checkpoint after it. The log before that is
-// then needed for content alone.
+// Brings the index up to date with the tree, and then the checkpoint. After that the older log is
+// needed for content only.
 Status IndexFlusher::WriteDump() {
   const Step dumping(this, state_ == State::kMerging ? State::kDumpingInMerge : State::kDumping);
-  // What was not possible is tried again before there is more of it: every round that fails would
-  // leave a memtable, and each becomes a table of its own.
+  // A flush that failed is tried again before there is more to flush: otherwise every failing round
+  // would leave a memtable, and each would become a table of its own.
   if (const Status left = FlushTables(); !left.ok()) {
     CAIRN_RETURN_IF_ERROR(ApplyTree(nullptr));
     return left;
   }
-  CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));  // So that replay_from comes close.
+  CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));  // So that replay_from can be close.
   Manifest dumped;
   CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
-  // What fails from here on is in memory, and there until the next dump makes a checkpoint. At
-  // once: what is applied while anything is written is of a later sequence.
+  // If a later step fails, the change is in memory, and stays there until the next dump makes a
+  // checkpoint. Freeze at once: changes applied during the writes have later sequences.
   CAIRN_RETURN_IF_ERROR(means_.index->Freeze(dumped.index_sequence).status());
   dumps_.insert_or_assign(dumped.index_sequence, dumped);
   TellIndexer(dumped.index_sequence);
   CAIRN_RETURN_IF_ERROR(FlushTables());
-  flushed_dump_ = dumped.index_sequence;  // Also when it brought nothing new.
+  flushed_dump_ = dumped.index_sequence;  // Even if it brought nothing new.
   CAIRN_RETURN_IF_ERROR(Publish());
   means_.host->PublishHint();
   return Status::Ok();
 }
 
-// What dumps brought into the index's memory goes into its tables.
+// Writes what dumps brought into the index's memory to its tables.
 Status IndexFlusher::FlushTables() {
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, means_.index->Flush());
@@ -168,8 +168,8 @@ Status IndexFlusher::FlushTables() {
   }
 }
 
-// The tables of the index, with what they hold: a dump may be in tables already, and not have made
-// its own checkpoint.
+// Publishes the tables of the index, with their content: a dump may be in tables already without
+// having made its own checkpoint.
 Status IndexFlusher::Publish() {
   CAIRN_RETURN_IF_ERROR(AwaitLogOfHints());
   const auto flushed = dumps_.find(flushed_dump_);
@@ -198,7 +198,7 @@ Status IndexFlusher::Publish() {
 
 // ---------------------------------------------------------------- merges
 
-// Brings the index into shape, and the hints. Dumps go on meanwhile: who takes space for it asks
+// Brings the index into shape, and the hints. Dumps go on meanwhile: taking space for a merge calls
 // DumpIfDue.
 Status IndexFlusher::Merge() {
   const Step merging(this, State::kMerging);
@@ -206,7 +206,7 @@ Status IndexFlusher::Merge() {
   if (means_.indexer == nullptr) return Status::Ok();
   const std::shared_ptr<Hints> hints = means_.indexer->hints();
   if (hints == nullptr) return Status::Ok();
-  // What was merged of others is no number of these.
+  // Numbers from a merge of other hints are not these hints'.
   if (merged_of_.lock() != hints) merged_hints_.clear();
   merged_of_ = hints;
   const Status merged = MergeIndex(&hints->index(), &merged_hints_);
@@ -217,7 +217,7 @@ Status IndexFlusher::Merge() {
 Status IndexFlusher::MergeIndex(sstable::LsmIndex* index, std::vector<uint64_t>* merged) {
   while (true) {
     const auto edit = index->CompactOnce();
-    // Without room it waits for the next dump: giving back does not need it.
+    // If there is no room it waits for the next dump: giving back does not depend on it.
     const bool no_room = edit.status().code() == StatusCode::kNoSpace;
     if (!edit.ok() && !no_room) return edit.status();
     const bool last = no_room || !edit->has_value();
@@ -230,8 +230,8 @@ Status IndexFlusher::MergeIndex(sstable::LsmIndex* index, std::vector<uint64_t>*
       index->Release(*merged);
       merged->clear();
     }
-    // Whoever begins to hold them now has a manifest that does not name them. Also those that were
-    // held the last time.
+    // A reader that begins to hold tables now has a manifest that does not name these. Deletes also
+    // those that were held last time.
     if (holds_.load() == 0) means_.round->KeepGoing(index->DeleteReleased());
     if (last) return Status::Ok();
   }
@@ -248,7 +248,7 @@ Status IndexFlusher::FlushHintsIfFull() {
   return flushed.code() == StatusCode::kInvalidState ? flushed : Status::Ok();
 }
 
-// Without memory they are not named, and the next dump tries again.
+// If there is no memory they are not named, and the next dump tries again.
 void IndexFlusher::TellIndexer(uint64_t sequence) {
   if (means_.indexer == nullptr) return;
   flushing_hints_ = true;
@@ -256,9 +256,9 @@ void IndexFlusher::TellIndexer(uint64_t sequence) {
   flushing_hints_ = false;
 }
 
-// Hints lack what was dropped, and have what was appended; of neither may they know more than the
-// log has after a power loss: what is alive again would be missed, and a number given again is
-// another node.
+// Hints lack what was dropped, and have what was appended. Of neither may they know more than the
+// log has after a power loss: content that is alive again would be missed, and a number that is
+// given again is another node.
 Status IndexFlusher::AwaitLogOfHints() {
   if (means_.indexer == nullptr || !CAIRN_KEPT(kLogBeforeIndex)) return Status::Ok();
   const uint64_t sequence = means_.indexer->log_needed();
@@ -267,7 +267,7 @@ Status IndexFlusher::AwaitLogOfHints() {
              : means_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline);
 }
 
-// Those that know at least what the index of the tree knows then.
+// Names the hints that know at least as much as the index of the tree.
 void IndexFlusher::NameHints(Manifest* next) const {
   std::erase_if(next->named, [](const NamedIndex& index) { return index.name == kHintsName; });
   if (means_.indexer == nullptr) return;

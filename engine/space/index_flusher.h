@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings the index up to what the tree is, and the checkpoint after it: dumps, in two steps, and
-// the merges that keep the index in shape.
+// Brings the index up to date with the tree, and then the checkpoint: dumps, in two steps, and the
+// merges that keep the index in shape.
 //
-//   apply     the memory of the index gets what changed, at once    commit lock
-//   flush     that goes into tables of it, and those are merged     no lock, paced
-//   publish   the checkpoint names the tables, and what they hold   no lock
+//   apply     the memory of the index gets all changes at once      commit lock
+//   flush     they go into tables of it, which are merged           no lock, paced
+//   publish   the checkpoint names these tables and their content   no lock
 //
-// One thing at a time is under way, but a merge, which may take long, lets dumps come between:
+// Only one of these is under way at a time, except that a merge, which may take long, lets dumps
+// in:
 //
 //   kIdle -> kDumping -> kIdle -> kMerging -> kDumpingInMerge -> kMerging -> kIdle
 //
-// The space thread's, and of who closes the store, after it; but for what is marked. Errors: those
-// of the index and of the log; kNoSpace leaves what was applied in memory, where it is read, and
-// the next dump tries again.
+// For the space thread, and after its end for the thread that closes the store; except where
+// marked. Errors: those of the index and of the log. After kNoSpace the applied changes stay in
+// memory, where they are read, and the next dump tries again.
 #pragma once
 
 #include <atomic>
@@ -35,41 +36,42 @@ class IndexFlusher final : public CommitObserver {
   IndexFlusher(const IndexFlusher&) = delete;
   IndexFlusher& operator=(const IndexFlusher&) = delete;
 
-  // Between any two steps of the space thread, so that neither what an opening replays nor what
-  // memory must hold follows from how long sealing or merging takes. The tree is another then, as
-  // far as it is not in use, and has another generation; L records: see Sealer::SealUpTo.
+  // Call between any two steps of the space thread, so that the time that sealing or merging takes
+  // bounds neither the length of a replay nor the memory that must be held. Afterwards the tree may
+  // have lost entries that are not in use, and has another generation; L records: see
+  // Sealer::SealUpTo.
   Status DumpIfDue();
-  // Whatever is due. Merges, unless a merge is under way.
+  // Dumps whether due or not. Merges, unless a merge is under way.
   Status Dump();
 
-  // Any thread, under the commit lock. Whether a replay up to `sequence` would be more than
-  // `records_max` are.
+  // Any thread, under the commit lock. Whether a replay up to `sequence` would be longer than one
+  // of `records_max` records.
   bool IsDue(uint64_t sequence, uint64_t records_max) const;
-  // The same: the log has got so far. True: a dump has become due just now.
+  // The same, for the end of the log. True: a dump has become due just now.
   bool BecomesDue(uint64_t sequence);
-  // Of the opening: the index holds so much.
+  // For the opening: the index holds everything up to this sequence.
   void SetDumped(uint64_t sequence) { dumped_sequence_ = sequence; }
 
-  // --- CommitObserver, under the commit lock: how much a replay would do, since a record of a
-  // batch holds thousands of ops.
+  // --- CommitObserver, under the commit lock: counts the work of a replay, since one record of a
+  // batch may hold thousands of ops.
   void OnCommitted(const CommittedOp&) noexcept override {
     replay_ops_.fetch_add(1, std::memory_order_relaxed);
   }
   bool wants_replay() const override { return true; }
   void OnReplay(uint64_t) override { replay_ops_.store(0, std::memory_order_relaxed); }
 
-  // What the log had up to this segment is in tables: the index may have L records for nothing.
+  // Everything in the log up to this segment is in tables: L records up to it are needless.
   // REQUIRES: the commit lock.
   void NoteSealed(uint64_t segment);
 
-  // Any thread: while it holds them, no tables of the index are deleted. Who begins to hold them
-  // takes a manifest afterwards, which names none that are gone.
+  // Any thread: while tables are held, no tables of the index are deleted. Take a manifest after
+  // this call: it names no deleted ones.
   void HoldTables() { holds_.fetch_add(1); }
   void ReleaseTables() { holds_.fetch_sub(1); }
 
  private:
   enum class State : uint8_t { kIdle, kDumping, kMerging, kDumpingInMerge };
-  // Goes from one state into another, and back at its end.
+  // Enters a state, and leaves it at the end of the scope.
   class Step;
 
   Status ApplyTree(Manifest* checkpoint);
@@ -89,16 +91,16 @@ class IndexFlusher final : public CommitObserver {
   std::mutex& mutex_;  // The commit lock.
   Tree& tree_;
   State state_ = State::kIdle;
-  // What a checkpoint is to say of dumps that none names yet, by their sequence; and the newest of
-  // them that is in tables of the index.
+  // For each dump that no checkpoint names yet, by sequence, the data for its checkpoint; and for
+  // the newest of them that is in tables of the index.
   std::map<uint64_t, Manifest> dumps_;
   uint64_t flushed_dump_ = 0;
-  // Of the index, and of the hints; the checkpoint may still name them.
+  // Replaced tables of the index, and of the hints, that the checkpoint may still name.
   std::vector<uint64_t> merged_tables_, merged_hints_;
   std::weak_ptr<Hints> merged_of_;
   bool flushing_hints_ = false;
-  uint64_t sealed_segment_ = 0;  // The index may have L records up to it, for nothing.
-  // Of what changed since the last dump. A replay counts without the lock.
+  uint64_t sealed_segment_ = 0;  // The index may have needless L records up to it.
+  // Changes since the last dump. A replay counts without the lock.
   std::atomic<uint64_t> replay_ops_{0};
   std::atomic<uint64_t> dumped_sequence_{0};
   std::atomic<bool> wanted_{false};

@@ -13,8 +13,8 @@ namespace cairn::engine {
 
 using Lock = Committer::Lock;
 
-// The node takes in its parent, if it is all that is left of it. It can wait, so it takes no room
-// that giving back may need.
+// The node takes in its parent, if that is needed by it alone. Joining can wait, so it takes no
+// room that giving back may need.
 Result<bool> Joiner::Join(uint64_t node) {
   if (means_.gauge->DataIsShort()) return false;
   const Result<Op> joined = means_.host->Change(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chains of nodes with one child each, which drops leave behind, become one node (tree/join.cc)
-// when something of them is about to be sealed: then what lay on several nodes goes into one
-// fragment. Of what is sealed already long ones do so in idle time.
+// Drops leave behind chains of nodes with one child each. A chain becomes one node (tree/join.cc)
+// when a part of it is about to be sealed: then the content of several nodes goes into one
+// fragment. Long chains of sealed nodes are joined in idle time.
 //
-// The space thread's, but for what is marked. No lock may be held around its calls.
+// For the space thread, except where marked. No lock may be held around calls.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,16 @@ class Joiner {
   Joiner(const Joiner&) = delete;
   Joiner& operator=(const Joiner&) = delete;
 
-  // A node that is about to be sealed: its only child takes it in, which is then to be sealed in
-  // its place and is returned. Else, and then it is 0, it takes in those above it.
+  // Joins around a node that is about to be sealed: its only child takes it in; that child must
+  // then be sealed in its place and is returned. Otherwise returns 0, and the node takes in those
+  // above it.
   Result<uint64_t> JoinAround(uint64_t node);
-  // Long chains around the nodes that memory remembers as joinable.
+  // Joins long chains around the nodes that memory remembers as joinable.
   Status JoinChains();
 
   // Any thread, under the commit lock: whether there are enough of those...
   bool IsDue() const;
-  // ...and were not when it was asked last.
+  // ...and there were not when this was last called.
   bool BecomesDue();
 
  private:

@@ -19,12 +19,12 @@ uint64_t LogGate::Slow(uint64_t live_bytes, uint64_t bytes, uint64_t deadline_ns
   const uint32_t seen = word_.load();
   const uint64_t now_ns = scheduler_.MonotonicNs();
   const uint64_t turn_ns = TurnNs(live_bytes, bytes, now_ns);
-  if (turn_ns < now_ns + kSlowWaitNsMin) return 0;  // Owed, and waited for with what comes next.
+  if (turn_ns < now_ns + kSlowWaitNsMin) return 0;  // Too short to sleep: still owed.
   scheduler_.Wait(word_, seen, std::min(turn_ns, deadline_ns));
   return scheduler_.MonotonicNs() - now_ns;
 }
 
-// When the turn of so many bytes is over.
+// The time at which the turn of this many bytes ends.
 uint64_t LogGate::TurnNs(uint64_t live_bytes, uint64_t bytes, uint64_t now_ns) {
   const uint64_t limit = limit_bytes_.load(), begins = begins_bytes_.load();
   const double left = static_cast<double>(limit - std::min(limit, live_bytes));
@@ -45,13 +45,13 @@ bool LogGate::Await(uint32_t seen, uint64_t deadline_ns) {
 void LogGate::SetLimit(uint64_t bytes) {
   const uint64_t before = limit_bytes_.exchange(bytes);
   begins_bytes_.store(HasteBegins(bytes));
-  // More was there, or is to be held from the new limit on.
+  // The log was longer before, or is held from the new limit on.
   if (held_from_bytes_.load() <= before) held_from_bytes_.store(bytes);
 }
 
 void LogGate::BeginGivingBack() { begun_ns_ = scheduler_.MonotonicNs(); }
 
-// What was owed is forgotten: it was reckoned with a log that was longer.
+// Forgets what appends owed: that was computed for a longer log.
 void LogGate::GaveBack(uint64_t bytes, uint64_t live_bytes) {
   const uint64_t now_ns = scheduler_.MonotonicNs();
   const double took_ns = static_cast<double>(std::max<uint64_t>(now_ns - begun_ns_, 1));

@@ -12,8 +12,8 @@
 
 namespace cairn::engine {
 
-// The last of the oldest segments that are given back together: those that hold no more than a full
-// one, or than a share of what the log may have, and are not needed by what is under way. 0: none.
+// The last of the oldest segments that are given back together: at most as many bytes as a full
+// segment, or as a share of the log's limit, and not pinned by appends under way. 0: none.
 uint64_t LogRetirer::LastToRetire(std::span<const wal::SegmentInfo> segments) const {
   uint64_t last = 0, bytes = 0;
   const uint64_t most =
@@ -41,14 +41,14 @@ Status LogRetirer::RetireOldest(bool* retired) {
     }
     means_.gate->GaveBack(bytes, means_.log->live_bytes());
   } else if (full && !means_.round->held() && !means_.pacer->stopped()) {
-    means_.gate->Open();  // Damage, or no room for a table: data goes on as far as there is any.
+    means_.gate->Open();  // Damage, or no room for a table: data goes on while there is room.
   }
   return status;
 }
 
 Status LogRetirer::RetireSome(std::span<const wal::SegmentInfo> segments, bool* retired) {
   if (segments[1].first_sequence > means_.log->durable_sequence()) {
-    // Nobody may sync any more who is refused for want of room.
+    // Writers refused for space will not sync this segment, so this thread does.
     if (!means_.gauge->DataIsShort() && !asks_->RoomIsShort() && !throttle_->IsFull())
       return Status::Ok();
     CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));
@@ -70,8 +70,8 @@ Status LogRetirer::RetireSome(std::span<const wal::SegmentInfo> segments, bool* 
     }
     log_start_ = last + 1;
   }
-  // Nobody begins to read there any more: what is alive of it is in tables, and whoever reads the
-  // whole log begins at log_start_. Who began before that has it pinned.
+  // No new reader begins in these segments: their live content is in tables, and readers of the
+  // whole log begin at log_start_. Earlier readers have them pinned.
   uint64_t end = first;
   while (end <= last && !means_.reader->pins().HoldSegment(end)) ++end;
   means_.round->NoteHeld(end <= last);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gives the oldest segments of the log back: what is alive in them goes into tables, the tree into
-// the index, then the checkpoint names a later start, and the files become spares.
+// Gives back the oldest segments of the log: their live content goes into tables, the tree into the
+// index, then the checkpoint names a later start, and the files become spares.
 //
-// The space thread's, but for what is marked. No lock may be held around RetireOldest.
+// For the space thread, except where marked. No lock may be held around RetireOldest.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,14 @@ class LogRetirer {
   LogRetirer(const LogRetirer&) = delete;
   LogRetirer& operator=(const LogRetirer&) = delete;
 
-  // `retired` is false when there is nothing to do: the oldest is still written to, or somebody
-  // reads in it.
+  // `retired` is false when there is nothing to do: the oldest segment is still written to, or
+  // read.
   Status RetireOldest(bool* retired);
 
-  // Any thread, under the commit lock: what lies below is being given back. Who reads the whole log
-  // begins here, with a pin that is taken under the same lock.
+  // Any thread, under the commit lock: segments below it are being given back. A reader of the
+  // whole log begins here, with a pin that it takes under the same lock.
   uint64_t log_start() const { return log_start_; }
-  // Of the opening, and of a reader's looks; under the commit lock.
+  // For the opening, and when a reader shows a new look; under the commit lock.
   void SetLogStart(uint64_t segment) { log_start_ = segment; }
 
  private:

@@ -42,7 +42,7 @@ Status LogThrottle::Wait(uint64_t bytes, uint64_t deadline_ns) {
 void LogThrottle::NoteLogIsLong(uint64_t live_bytes) {
   if (!means_.gate->BeginsEpisode()) return;
   means_.counters->log_limits.fetch_add(1, std::memory_order_relaxed);
-  static_cast<void>(Guarded([&] {  // Without memory for the words it is counted only.
+  static_cast<void>(Guarded([&] {  // If there is no memory for the text it is only counted.
     means_.host->OnEvent(
         "log: " + std::to_string(live_bytes) + " bytes are live, of at most " +
         std::to_string(means_.gauge->LogBytesHeld()) +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who waits for the log to become shorter: callers that are slowed, and those that are held
+// Callers that wait for the log to become shorter: those that are slowed, and those that are held
 // (space/log_gate.h says when). Thread-safe; SlowDown and Wait sleep, so no lock may be held around
 // them.
 #pragma once
@@ -18,10 +18,10 @@ class LogThrottle {
   LogThrottle(const LogThrottle&) = delete;
   LogThrottle& operator=(const LogThrottle&) = delete;
 
-  // Data of so many bytes must wait. Not while the background is paused: then the log grows.
+  // Whether data of this size must wait. Not while the background is paused: then the log grows.
   bool Holds(uint64_t bytes) const;
   bool IsFull() const;  // Some data may be held.
-  // For calls that can wait: before data of so many bytes is reserved.
+  // For calls that can wait, before they reserve data of this size.
   void SlowDown(uint64_t bytes, uint64_t deadline_ns);
   // For data that was refused. kDeadlineExceeded.
   Status Wait(uint64_t bytes, uint64_t deadline_ns);

@@ -27,7 +27,7 @@ Pacer::Pacer(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<
 Status Pacer::Begin() {
   while (!stopped_.load()) {
     const uint32_t seen = changed_.load();
-    // First this, then the pause is looked for; Pause does it the other way around, so that one of
+    // Increment first, then check for a pause; Pause does it the other way round, so that one of
     // the two sees the other.
     working_.fetch_add(1);
     if (!paused()) return Status::Ok();
@@ -48,7 +48,7 @@ Status Pacer::Take(uint64_t read_bytes, uint64_t written_bytes) {
   {
     const double haste = HasteNow();
     const MutexLock lock(&mutex_);
-    (void)PayOff(haste);  // What was paid for before this is no credit for it.
+    (void)PayOff(haste);  // Time before this call gives no credit.
     debt_bytes_ += static_cast<double>(read_bytes + written_bytes);
   }
   while (true) {
@@ -77,7 +77,7 @@ double Pacer::HasteNow() const {
   return bytes_per_second_ == 0 ? std::numeric_limits<double>::infinity() : haste_();
 }
 
-// What is still to be waited for.
+// The debt that is left.
 double Pacer::PayOff(double haste) {
   const uint64_t now_ns = scheduler_.MonotonicNs();
   const double elapsed_ns = static_cast<double>(now_ns - std::exchange(paid_ns_, now_ns));

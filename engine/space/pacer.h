@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Holds the thread that seals, rewrites and merges, and those that prove tables for it, to a rate,
-// and stands them still while they are paused. A leaky bucket: what was moved is a debt that the
-// rate pays off, and each goes on when there is none; so their steps, not the sum of these, are
-// what others meet on the device.
+// Limits the rate of the thread that seals, rewrites and merges, and of those that prove tables for
+// it, and pauses them. A leaky bucket: moved bytes are a debt that the rate pays off, and a thread
+// goes on when it has no debt. So other users of the device meet single steps of these threads, not
+// their sum.
 //
 //   rate = bytes_per_second * Haste          0 bytes a second: no limit
 //
-// Haste follows from what room there is left, of the log's limit and of max_bytes, and is 1 in the
-// first three quarters of it. From there on it grows as 1 / (what is left), so that there is no
-// limit where no room is left: pacing alone never makes the log outgrow its limit.
+// Haste follows from the room that is left, of the log's limit and of max_bytes, and is 1 in the
+// first three quarters. From there on it grows as 1 / (what is left), so that there is no limit
+// where no room is left: pacing alone never makes the log outgrow its limit.
 //
 //   used, of the limit   <= 3/4   7/8   15/16   >= 1
 //   haste                1        2     4       no limit
@@ -27,39 +27,39 @@
 
 namespace cairn::engine {
 
-// How much faster than its rate work goes that makes room. No limit is +infinity.
+// The factor by which work that makes room goes faster than its rate. No limit is +infinity.
 double Haste(uint64_t used, uint64_t limit);
-// Where haste begins, and where the work that makes room should.
+// Where haste begins, and where work that makes room should begin.
 constexpr uint64_t HasteBegins(uint64_t limit) { return limit - limit / 4; }
 
 class Pacer {
  public:
-  // `haste` is asked at every step, by a paced thread.
+  // `haste` is called at every step, by a paced thread.
   Pacer(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<double()> haste);
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
-  // Around everything that a paced thread does. Begin waits while paused. kCancelled once stopped:
-  // there is nothing to end then.
+  // Around all work of a paced thread. Begin waits while paused. kCancelled once stopped: then End
+  // must not be called.
   Status Begin();
   void End();
-  // Between Begin and End: around a wait for another paced thread, in which this one stands still
-  // itself. GoOn is called next.
+  // Between Begin and End: around a wait for another paced thread, during which this one counts as
+  // idle. Call GoOn next.
   void StandStill() { End(); }
   void StandNoMore() { working_.fetch_add(1); }
-  // Between Begin and End: so much was moved, or is about to be. Returns when it is paid for and
+  // Between Begin and End: this much was moved, or is about to be. Returns when it is paid for and
   // nothing is paused; kCancelled once stopped.
   Status Take(uint64_t read_bytes, uint64_t written_bytes);
-  // Looks whether work may go on, and moves nothing.
+  // Checks whether work may go on, and moves nothing.
   Status GoOn() { return Take(0, 0); }
 
-  // Some thread is between Begin and End, and does not stand still.
+  // Some thread is between Begin and End, and not idle.
   bool working() const { return working_.load() != 0; }
 
-  // Haste may have changed.
+  // Call when haste may have changed.
   void Reconsider();
 
-  // Returns when all paced threads stand still; they do nothing from then on before as many Resume.
+  // Returns when all paced threads are idle; they stay so until there were as many Resumes.
   void Pause();
   // False when there was no Pause left to undo.
   bool Resume();
@@ -83,14 +83,14 @@ class Pacer {
 
   Mutex mutex_;
   double debt_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
-  uint64_t paid_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // The time up to which that is paid off.
+  uint64_t paid_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // The debt is paid off up to this time.
 
   std::atomic<uint32_t> pauses_{0};
   std::atomic<bool> stopped_{false};
-  // Made here, since who is told of it ends a thread and must not need memory for that.
+  // Made in advance: a thread that gets it ends, and must not need memory for that.
   const Status closing_{StatusCode::kCancelled, "the store is closing"};
   std::atomic<uint32_t> changed_{0};  // Counts changes of the two above, and of haste.
-  std::atomic<uint32_t> working_{0};  // Threads between Begin and End that do not stand still.
+  std::atomic<uint32_t> working_{0};  // Threads between Begin and End that are not idle.
 };
 
 }  // namespace cairn::engine

@@ -19,8 +19,8 @@ namespace cairn::engine {
 
 namespace {
 
-// A stretch of the file that is read at once, the frames in it, and room to unpack them. It holds
-// fragments with their entries, as many as it has room for, or some frames of one that is larger.
+// A stretch of the file that is read at once, its frames, and memory to unpack them. It holds as
+// many whole fragments with their entries as fit, or some frames of one that is larger.
 struct Window {
   struct Frame {
     size_t fragment;
@@ -32,8 +32,8 @@ struct Window {
   };
   AlignedBuffer memory;
   uint64_t begin = 0, end = 0;                  // In the file; aligned to blocks.
-  size_t first_fragment = 0, end_fragment = 0;  // Those that are whole in it.
-  size_t first_frame = 0, end_frame = 0;        // Of the larger one.
+  size_t first_fragment = 0, end_fragment = 0;  // Those wholly in it.
+  size_t first_frame = 0, end_frame = 0;        // Of a larger fragment.
   std::vector<Frame> frames;
   AlignedBuffer raw;
 };
@@ -107,7 +107,7 @@ class Prover {
     window->end_frame = next_frame_;
   }
 
-  // Whether the window may go on over this, with so much to unpack in all.
+  // Whether the window may be extended by this stretch, with `raw_bytes` to unpack in all.
   static bool Fits(uint64_t begin, uint64_t end, uint64_t raw_bytes, const Window& window) {
     if (window.end != 0) begin = window.begin;
     return end - begin <= kReadWindowBytes - io::kBlockBytes && raw_bytes <= kFrameBatchBytes;
@@ -143,7 +143,7 @@ class Prover {
     return Status::Ok();
   }
 
-  // Finds the frames in what was read.
+  // Finds the frames in the window.
   Status Arrange(Window* window) {
     window->frames.clear();
     size_t raw_bytes = 0;
@@ -215,7 +215,7 @@ class Prover {
   size_t next_fragment_ = 0;                // Of fragments_, to be read.
   std::vector<sstable::FrameEntry> large_;  // Of the fragment before it, if that is large.
   size_t next_frame_ = 0;                   // Of large_, to be read.
-  size_t proved_frames_ = 0;                // Or read: as many hashes were used.
+  size_t proved_frames_ = 0;                // Or read: this many hashes were used.
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a new table back. The log's space is freed on its word, so it must decode to what went in.
+// Reads a new table back. Log segments are freed because it exists, so it must decode to its input.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct ProofMeans {
   TableSet* tables = nullptr;
   Allocator allocator = Allocator::Default();
   io::ParallelFor* parallel_for = nullptr;
-  // So much is about to be read back. Waits where that is too fast; not Ok ends the work.
+  // This much is about to be read back. Waits if that is too fast; an error ends the work.
   std::function<Status(uint64_t read_bytes)> take{};
-  // Somebody else uses the device: little is asked of it at a time.
+  // Others use the device: ask little of it at a time.
   std::function<bool()> quiet{};
 };
 
 // `hashes` are those of all frames before they were packed, in the order of the table, whose
 // fragments are `sources`. Windows are read on this thread while the frames of the one before are
-// checked and decoded beside it. kCorruption naming table and offset where anything differs.
+// checked and decoded by helpers. kCorruption naming table and offset where anything differs.
 Status ProveTable(const ProofMeans& means, uint64_t number, std::span<const SealSource> sources,
                   std::span<const uint64_t> hashes);
 

@@ -13,7 +13,7 @@
 
 namespace cairn::engine {
 
-// A table of which less is needed than this is written anew.
+// A table of which less than this share is needed is rewritten.
 double Reclaimer::LiveShareMin(SpaceRound::Kind kind) const {
   if (kind == SpaceRound::Kind::kAll || means_.gauge->DataIsShort() || asks_->RoomIsShort())
     return kLiveShareMinAtCap;
@@ -24,9 +24,9 @@ bool Reclaimer::HasDoneEnough(SpaceRound::Kind kind) const {
   return kind == SpaceRound::Kind::kIdle && means_.round->reclaimed_bytes() >= kIdleStepBytes;
 }
 
-// A table of which little enough is needed is written anew without the rest; the old one is dead
-// then. Of several the emptiest is first, which gives most for what is written, if there is room
-// for it beside the old one and it is not damaged.
+// Rewrites a table of which little enough is needed; the old one is dead then. Of several the
+// emptiest is first, which frees most for what is written, if there is room for the new table
+// beside the old one and it is not damaged.
 Status Reclaimer::RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten) {
   const double share = LiveShareMin(kind);
   Status passed_over;
@@ -79,7 +79,7 @@ Status Reclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewr
   return Status::Ok();
 }
 
-// What is needed of these goes into new tables.
+// Moves the needed content of these tables into new ones.
 Status Reclaimer::RewriteTables(const std::set<uint64_t>& tables) {
   std::vector<uint64_t> nodes;
   for (const uint64_t number : tables) {
@@ -102,8 +102,8 @@ Status Reclaimer::RewriteTables(const std::set<uint64_t>& tables) {
 }
 
 // The oldest first: each is a file that each restore opens, and a footer. There are two sizes, so
-// that a byte is written again for this twice at most. It needs no room that others might: it can
-// wait. Tables that cannot be merged, damaged ones among them, are left alone from then on.
+// that this rewrites a byte at most twice. It uses no room that others might need: it can wait.
+// Tables that cannot be merged, damaged ones among them, are left alone from then on.
 Status Reclaimer::MergeSmallTables(bool* merged) {
   *merged = false;
   std::array<std::set<uint64_t>, 2> by_size;

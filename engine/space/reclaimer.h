@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the space of tables comes back. A table of which enough is dead is written anew without that,
-// the emptiest first; and small ones are written into one. (Dead ones: dead_tables.h.) How much
-// must be dead follows from who would like the device:
+// Reclaims the space of tables. A table of which enough is dead is rewritten without that, the
+// emptiest first; and small ones are merged. (Dead tables: dead_tables.h.) How much must be dead
+// depends on who else wants the device:
 //
 //   others are writing            half of it: a byte is then rewritten at most for one that died
-//   the log rests                 a seventh, a little at a time
+//   the log is idle               a seventh, a little at a time
 //   Compact, or there is no room  a tenth
 //
-// The space thread's, but for what is marked. No lock may be held around its calls.
+// For the space thread, except where marked. No lock may be held around calls.
 #pragma once
 
 #include <cstdint>
@@ -33,18 +33,18 @@ class Reclaimer {
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
 
-  // One table of which less is needed than such a round wants, if there is one. kNoSpace,
-  // kCorruption: of those that were passed over.
+  // Rewrites one table of which less is needed than such a round wants, if there is one. kNoSpace,
+  // kCorruption: of tables that were passed over.
   Status RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten);
-  // When there are many small tables, those of a size are written into one.
+  // When there are many small tables, merges those of similar size into one.
   Status MergeSmallTables(bool* merged);
-  // An idle round is short: somebody may come.
+  // An idle round is short: others may want the device soon.
   bool HasDoneEnough(SpaceRound::Kind kind) const;
-  // Whether an idle round would do more than one that is not. Takes the commit lock.
+  // Whether an idle round would do more than a normal one. Takes the commit lock.
   bool IdleWorkIsDue() const;
 
-  // Any thread, under the commit lock: so much died since it last said so that a round may be worth
-  // it.
+  // Any thread, under the commit lock: so much died since this was last true that a round may be
+  // worth it.
   bool BecomesDue();
 
  private:

@@ -15,7 +15,7 @@ static Status NotMadeInTime(const Status& refusal) {
                 "room was not made in time: " + std::string(refusal.message()));
 }
 
-// Who waits here does not pay with what it is about to continue.
+// Never evict the branch whose own append is waiting for room.
 class RoomAsks::Asking {
  public:
   Asking(RoomAsks* asks, std::optional<BranchId> id) : asks_(asks), id_(id) {
@@ -77,7 +77,7 @@ Status RoomAsks::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Stat
 
 Status RoomAsks::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal) {
   if (refusal.code() != StatusCode::kNoSpace) return refusal;
-  // When as much was asked for before, and in vain, that is told; the next call asks anew.
+  // If as much was asked for before in vain, return that; the next call asks anew.
   Outcome outcome = Outcome::kMade;
   std::optional<Asked> before;
   {
@@ -93,7 +93,7 @@ Status RoomAsks::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refu
   }
   if (outcome == Outcome::kMade) {
     const Result<Asked> asked = Ask(id, bytes, refusal, /*waits=*/false);
-    // The call itself would have made it.
+    // The call itself would have made room.
     if (asked.status().code() == StatusCode::kNotFound) return refusal;
     CAIRN_RETURN_IF_ERROR(asked.status());
     const MutexLock lock(&queue_mutex_);
@@ -107,7 +107,7 @@ Status RoomAsks::WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refu
   return Status(StatusCode::kBusy, "room is being made: " + std::string(refusal.message()));
 }
 
-// Nothing may go, but what the log holds takes less room when it is sealed.
+// Nothing may be evicted, but sealing packs the log's content.
 bool RoomAsks::SealingMayHelp(uint64_t bytes, const Status& refusal) const {
   if (refusal.reason() == StatusReason::kNamespaceQuota) return false;
   if (!means_.host->IsIngested(bytes) && bytes > means_.gauge->LogBytesAtMost()) return false;
@@ -115,16 +115,16 @@ bool RoomAsks::SealingMayHelp(uint64_t bytes, const Status& refusal) const {
   return !SomethingMayGo();
 }
 
-// For what may have nothing evicted: a release, where even the ballast is used up, and data. Waits
-// while the space thread gives back what it can, and is refused when that leaves no room. Without
-// it processes that end soon would be refused one after the other, each before the space thread got
-// as far as to seal what the others left.
+// For calls that may have nothing evicted: a release, when even the ballast is used up, and data.
+// Waits while the space thread gives back what it can; the refusal stands if that leaves no room.
+// Otherwise processes that end soon would be refused one after the other, each before the space
+// thread has sealed what the others left.
 Status RoomAsks::AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
                               std::optional<uint32_t>* first_round) {
   const uint32_t now = means_.signals->rounds();
   if (!first_round->has_value()) *first_round = now;
   CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
-  // The one that is under way may have missed something, the next will not have.
+  // The round under way may have missed something, the next will not.
   if (now - **first_round >= 2 || means_.pacer->stopped()) return refusal;
   means_.signals->Kick();
   const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
@@ -133,18 +133,18 @@ Status RoomAsks::AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
   return Status::Ok();
 }
 
-// Nobody makes room then, and whoever waited for it might be the one to resume.
+// No room is made then, and the caller that waited for it might be the one that must resume.
 Status RoomAsks::RefusedWhilePaused(const Status& refusal) const {
   return means_.pacer->paused() ? refusal.WithContext("the background is paused") : Status::Ok();
 }
 
-// What came of it.
+// The outcome of an ask.
 Result<RoomAsks::Outcome> RoomAsks::OutcomeOf(std::optional<BranchId> id, const Asked& asked) {
   bool made = false;
   {
     const MutexLock lock(&queue_mutex_);
     if (passes_done_ < asked.pass) return Outcome::kPending;
-    // What came and went by itself, such as a table of the index, is no room.
+    // Room that came and went by itself, such as a table of the index, does not count.
     const uint64_t needed = means_.host->IsIngested(asked.call_bytes)
                                 ? asked.call_bytes
                                 : means_.options->segment_bytes;
@@ -155,7 +155,7 @@ Result<RoomAsks::Outcome> RoomAsks::OutcomeOf(std::optional<BranchId> id, const 
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadBranch(*id, &lock));
     const NamespaceUse& use = *head->use;
-    // A quota has no more room for what the store gives back.
+    // Space given back by the store does not widen a quota.
     if (asked.by_quota) {
       made =
           use.evictions != asked.evictions || use.bytes + asked.ask.bytes <= use.policy.max_bytes;
@@ -165,7 +165,8 @@ Result<RoomAsks::Outcome> RoomAsks::OutcomeOf(std::optional<BranchId> id, const 
   return made ? Outcome::kMade : Outcome::kInVain;
 }
 
-// Tells the space thread what is wanted; the refusal when nothing may go. Does not wait.
+// Tells the space thread what is wanted; returns the refusal if nothing may be evicted. Does not
+// wait.
 Result<RoomAsks::Asked> RoomAsks::Ask(std::optional<BranchId> id, uint64_t bytes,
                                       const Status& refusal, bool waits) {
   std::string ns;
@@ -178,8 +179,8 @@ Result<RoomAsks::Asked> RoomAsks::Ask(std::optional<BranchId> id, uint64_t bytes
       const NamespaceUse& use = *head->use;
       asked.by_quota = refusal.reason() == StatusReason::kNamespaceQuota;
       if (asked.by_quota) {
-        // A table may hold more than the bytes given, what waits to be joined takes room as well,
-        // and of a batch something may be for other namespaces.
+        // A table may hold more than the given bytes, appends that wait to be joined take room as
+        // well, and parts of a batch may be for other namespaces.
         const uint64_t more = use.refused_bytes - std::min(use.refused_bytes, use.bytes);
         allowed = EvictOf(use) != Evict::kNever && std::min(bytes, more) <= use.policy.max_bytes;
         bytes = more;
@@ -188,7 +189,7 @@ Result<RoomAsks::Asked> RoomAsks::Ask(std::optional<BranchId> id, uint64_t bytes
       asked.ask = {.bytes = bytes, .length = head->lengths[kTokenLane]};
       asked.evictions = use.evictions;
     }
-    // What the log could never hold is not evicted for.
+    // Nothing is evicted for an append that the log could never hold.
     if (!asked.by_quota && !means_.host->IsIngested(bytes))
       allowed &= bytes <= means_.gauge->LogBytesAtMost();
     if (!allowed) return refusal;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The queue of those who were refused for want of room. An ask is taken in by one pass of the space
-// thread, which evicts for it, and has then an outcome:
+// The queue of appends that were refused for want of room. One pass of the space thread takes in an
+// ask, evicts for it, and gives it an outcome:
 //
 //   refused -> admitted -> pending -> made, or in vain        pass: one round of the space thread
-//            \-> the refusal: nothing may go for it
+//            \-> the refusal: nothing may be evicted for it
 //
-// Who can wait sleeps until the pass has ended; who does not gets kBusy, and its next call learns
-// the outcome. Releases need nobody's leave, and where nothing may go an ask is of no use: both
-// wait for rounds alone (AwaitReclaim).
+// A caller that can wait sleeps until the pass has ended; one that cannot gets kBusy, and its next
+// call learns the outcome. Releases need no eviction, and where nothing may be evicted an ask is of
+// no use: both just wait for rounds (AwaitReclaim).
 //
-// Thread-safe. Lock order: the commit lock and the queue's own are never held together. MakeRoom
-// and AwaitReclaim sleep, so no lock may be held around them.
+// Thread-safe. The commit lock and the queue's own are never held together. MakeRoom and
+// AwaitReclaim sleep, so no lock may be held around them.
 #pragma once
 
 #include <atomic>
@@ -29,13 +29,13 @@ namespace cairn::engine {
 
 class RoomAsks {
  public:
-  // What an append lacked when it was refused for the cap of its namespace, and how long its branch
-  // was. By namespace and branch.
+  // Bytes that an append lacked when it was refused for the cap of its namespace, and the length of
+  // its branch then. By namespace and branch.
   struct QuotaAsk {
     uint64_t bytes = 0, length = 0;
   };
   using QuotaAsks = std::map<std::string, std::map<uint64_t, QuotaAsk>>;
-  // What one pass is to see to.
+  // The asks that one pass serves.
   struct Pass {
     QuotaAsks asks;
     uint64_t number = 0;
@@ -43,7 +43,7 @@ class RoomAsks {
   enum class Ended : uint8_t {
     kMade,           // There may be room now.
     kInVain,         // There is none, and no more comes.
-    kAwaitsReaders,  // They hold some: those who wait go on waiting.
+    kAwaitsReaders,  // Readers hold some: waiting callers go on waiting.
   };
 
   explicit RoomAsks(const SpaceMeans& means)
@@ -51,12 +51,12 @@ class RoomAsks {
   RoomAsks(const RoomAsks&) = delete;
   RoomAsks& operator=(const RoomAsks&) = delete;
 
-  // --- For who was refused. An append of `bytes`, or a change. `id`: whom it is about, if that is
-  // there already.
+  // --- For refused calls: an append of `bytes`, or a change. `id`: its branch, if that exists
+  // yet.
   // Ok: room was made, or may have been; try again.
   Status MakeRoom(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
                   uint64_t deadline_ns, std::optional<uint32_t>* first_round);
-  // For whoever does not wait: kBusy when a refusal for want of room may be another one soon.
+  // For callers that do not wait: kBusy if there may be room soon, else the refusal.
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
   // CommitHost::AwaitReclaim.
   Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
@@ -67,10 +67,10 @@ class RoomAsks {
   void EndPass(Pass pass, Ended ended);
 
   // --- Any thread.
-  // Something may go, and is wanted to: by who was refused, or because the cap is near. Takes the
+  // Something may be evicted, and should be: calls were refused, or the cap is near. Takes the
   // commit lock.
   bool RoomIsShort() const;
-  // Room is wanted by an append that was refused.
+  // An append that was refused wants room.
   bool AnyRefused() const { return refused_.load(); }
   Evict EvictOf(const NamespaceUse& use) const;
   // REQUIRES, of the next two: the commit lock.
@@ -78,16 +78,16 @@ class RoomAsks {
   bool IsAsking(BranchId branch) const { return asking_.contains(branch); }
 
  private:
-  // What was asked for, and how it was then.
+  // An ask, and the state of the store at that time.
   struct Asked {
     uint64_t call_bytes = 0;  // Of the call that was refused.
     uint64_t used_bytes = 0;  // Of the ledger.
-    uint64_t pass = 0;        // Of the space thread, which will have seen to it.
+    uint64_t pass = 0;        // Pass of the space thread that will have served it.
     bool by_quota = false;
-    QuotaAsk ask{};          // Of a quota...
-    uint64_t evictions = 0;  // ...and of what it is for.
+    QuotaAsk ask{};          // For a quota...
+    uint64_t evictions = 0;  // ...and the evictions of its namespace then.
   };
-  enum class Outcome : uint8_t { kPending, kMade, kInVain };  // kMade: it may be there.
+  enum class Outcome : uint8_t { kPending, kMade, kInVain };  // kMade: there may be room.
   class Asking;
 
   Result<Outcome> OutcomeOf(std::optional<BranchId> id, const Asked& asked);
@@ -98,15 +98,15 @@ class RoomAsks {
   const SpaceMeans& means_;
   std::mutex& mutex_;  // The commit lock.
   Tree& tree_;
-  std::multiset<BranchId> asking_;  // With an append that waits for room; guarded by that.
+  std::multiset<BranchId> asking_;  // Their appends wait for room; guarded by mutex_.
   std::atomic<bool> refused_{false};
 
   Mutex queue_mutex_;
   QuotaAsks waiting_ CAIRN_GUARDED_BY(queue_mutex_);
-  std::map<BranchId, Asked> busy_ CAIRN_GUARDED_BY(queue_mutex_);  // By calls that did not wait.
+  std::map<BranchId, Asked> busy_ CAIRN_GUARDED_BY(queue_mutex_);  // Of calls that did not wait.
   uint64_t passes_wanted_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
   uint64_t passes_done_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
-  // The last of them for which there was some room.
+  // The last pass that made some room.
   uint64_t made_for_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
 };
 

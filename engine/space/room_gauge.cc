@@ -14,8 +14,8 @@ uint64_t RoomGauge::LogBytesMax() const {
                   kLogSegmentsMin * options_.segment_bytes);
 }
 
-// Not the share of a cap: there appends are held by the cap itself, told with kNoSpace, and may
-// have room made for them.
+// Not the share of a cap: there the cap itself holds appends, with kNoSpace, and room may be made
+// for them.
 uint64_t RoomGauge::LogBytesHeld() const {
   return std::max(options_.log_bytes_max, kLogSegmentsMin * options_.segment_bytes);
 }
@@ -47,10 +47,10 @@ uint64_t RoomGauge::EvictionEnds() const {
   return ledger_.data_bytes_max() - ledger_.data_bytes_max() / kEvictionEndsShare;
 }
 
-// What goes into one table: what is alive of it later must fit into the reserve, also when the log
-// had to take a segment of that.
+// Bytes for one table: its live part must later fit into the reserve, even after the log took a
+// segment of that.
 uint64_t RoomGauge::TableRawBytesMax() const {
-  const uint64_t reserve = ledger_.reserve_bytes();  // Of a small cap half, whatever a segment is.
+  const uint64_t reserve = ledger_.reserve_bytes();  // Half of a small cap, whatever a segment is.
   return std::min(kTableRawBytes, reserve - std::min(reserve / 2, options_.segment_bytes));
 }
 

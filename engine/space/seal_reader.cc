@@ -14,11 +14,11 @@ using engine::Tree;
 
 namespace {
 
-// The last source that is put into the buffer may be a small one beyond kReadAheadBytes.
+// The last source put into the buffer may be a small one that ends beyond kReadAheadBytes.
 constexpr uint64_t kBufferBytes = engine::kReadAheadBytes + engine::kReadAheadSourceBytesMax;
 static_assert(2 * engine::kPartBytesMax <= kBufferBytes, "two of the largest records fit");
 
-// The records of the log that a source is read from, and how much of each.
+// Visits the log records of a source, with the bytes to read of each.
 template <typename Visit>
 void ForEachRecord(const engine::SealSource& source, const Visit& visit) {
   const auto place = [&](const engine::Place& at, uint32_t bytes) {
@@ -36,8 +36,8 @@ uint64_t BytesOf(const engine::SealSource& source) {
   return source.count * engine::FragmentLayout(*source.model, source.lane).position_bytes();
 }
 
-// Whether its records are read with those of others: they are small, or mostly of others, as those
-// of objects that were put together are.
+// Whether its records are read together with others: they are small, or mostly hold other content,
+// like records of objects that were put together.
 bool IsReadAhead(const engine::SealSource& source) {
   uint64_t bytes = 0;
   ForEachRecord(source, [&](const wal::Location&, uint32_t wanted) { bytes += wanted; });
@@ -80,12 +80,12 @@ Status StoreSealReader::Read(const engine::SealSource& source, uint64_t begin, u
     const uint64_t to = std::min<uint64_t>(end, extent.begin + extent.count);
     if (from < to) engine::AddExtent(source.node, source.lane, extent, from, to, &plan);
   }
-  // Nobody else takes a file away.
+  // Only this thread deletes files.
   return io::GoneIsDamage(reader_->ReadPlan(std::move(plan), request, &read_ahead_));
 }
 
-// Fills the buffer from the first source on that was not looked at yet. A large one, which may come
-// before its turn, has nothing there.
+// Fills the buffer from the first source on that was not looked at yet. A large source, which may
+// be read before its turn, has nothing in it.
 Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   const size_t index = static_cast<size_t>(&source - expected_.data());
   if (index < looked_ahead_) return Status::Ok();
@@ -93,7 +93,7 @@ Status StoreSealReader::LookAhead(const engine::SealSource& source) {
   read_ahead_.Clear();
   uint64_t bytes = 0;
   wal::Location last;    // Neighbours often lie in one record...
-  uint64_t of_last = 0;  // ...of which so much is read.
+  uint64_t of_last = 0;  // ...and this much of it is read.
   for (; looked_ahead_ < expected_.size() && bytes < engine::kReadAheadBytes; ++looked_ahead_) {
     const engine::SealSource& next = expected_[looked_ahead_];
     if (!IsReadAhead(next)) continue;
@@ -108,11 +108,11 @@ Status StoreSealReader::LookAhead(const engine::SealSource& source) {
     if (bytes != 0 && bytes + more > kBufferBytes) break;
     bytes += more;
     ForEachRecord(next, [&](const wal::Location& at, uint32_t wanted) {
-      // Else it may not have reached the device.
+      // A hot record may not have reached the device.
       if (!reader_->IsHot(at, wanted)) read_ahead_.Add(at, wanted);
     });
   }
-  // What could not be read ahead is read alone when it is wanted, and its damage told.
+  // Records that could not be read ahead are read alone later, and their damage is reported then.
   reader_->Fill(&read_ahead_);
   return Take(0);
 }

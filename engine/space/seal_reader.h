@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the positions of a source from where its extents say that they are. What they name stays:
-// only the space thread, which seals, recycles log segments and deletes tables.
+// Reads the positions of a source from the places in its extents. These files stay: only the space
+// thread, which is sealing, recycles log segments and deletes tables.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ class StoreSealReader final : public engine::SealReader {
   StoreSealReader(engine::Reader* reader, std::function<Status(uint64_t written_bytes)> take)
       : reader_(reader), take_(std::move(take)) {}
 
-  // These are read next, in this order, so their small records may be read together.
+  // Announces the sources that are read next, in this order, so that small records are read
+  // together.
   void Expect(std::span<const engine::SealSource> sources) {
     expected_ = sources;
     looked_ahead_ = 0;
@@ -41,7 +42,7 @@ class StoreSealReader final : public engine::SealReader {
   engine::Reader* const reader_;
   const std::function<Status(uint64_t)> take_;
   std::span<const engine::SealSource> expected_;
-  size_t looked_ahead_ = 0;  // Records of the sources before it were put into the buffer.
+  size_t looked_ahead_ = 0;  // Records of the sources before it are in the buffer.
   engine::ReadAheadBuffer read_ahead_;
 };
 

@@ -18,7 +18,7 @@ namespace cairn::engine {
 
 namespace {
 
-// The rows of a source, staged as frames want them: [layer][plane][head][position][row].
+// The rows of a source, staged in the order of frames: [layer][plane][head][position][row].
 class StagedRows final : public PageRows {
  public:
   StagedRows(const LayerGroup& group, uint32_t count, std::byte* stage)
@@ -36,7 +36,7 @@ class StagedRows final : public PageRows {
                              std::span<std::byte> /*room*/) const override {
     return {bases_[plane][layer], SliceBytes(group_.planes[plane], count_)};
   }
-  // Of positions from the `first`th on. Refers to `bases`, which it fills.
+  // Views of positions from the `first`th on. They refer to `bases`, which this fills.
   std::vector<PlaneView> Views(uint32_t first, std::vector<std::vector<std::byte*>>* bases) const {
     *bases = bases_;
     std::vector<PlaneView> views;
@@ -65,9 +65,9 @@ struct Stage {
   explicit Stage(AlignedBuffer* room) : memory(room) {}
   const SealSource* source = nullptr;
   AlignedBuffer* memory;
-  std::unique_ptr<FragmentLayout> layout;  // Which the rows refer to.
+  std::unique_ptr<FragmentLayout> layout;  // The rows refer to it.
   std::shared_ptr<const StagedRows> rows;
-  uint64_t read_end = 0;  // Positions up to it are there.
+  uint64_t read_end = 0;  // Positions up to it were read.
   bool whole() const { return read_end == source->begin + source->count; }
 };
 
@@ -129,10 +129,10 @@ class SealTable {
     while (!staged_.whole()) CAIRN_RETURN_IF_ERROR(ReadMore(UINT64_MAX, &staged_));
     next_ = NextOfKv(source);
     CAIRN_RETURN_IF_ERROR(writer_->AddKv(range, *staged_.layout, staged_.rows));
-    return writer_->Pack();  // What comes after the next is staged in the same place.
+    return writer_->Pack();  // The source after the next is staged in the same memory.
   }
 
-  // A little of the next source, while a batch of this one is packed.
+  // Reads a little of the next source while a batch of this one is packed.
   Status ReadAhead() {
     if (next_ == nullptr) return Status::Ok();
     if (ahead_.source == nullptr) {
@@ -157,7 +157,7 @@ class SealTable {
   Status Begin(const SealSource& source, Stage* stage) {
     auto layout = std::make_unique<FragmentLayout>(*source.model, source.lane);
     const uint64_t bytes = layout->position_bytes() * source.count;
-    // One that was large is not left in the way of reading ahead.
+    // Memory of a large source must not prevent reading ahead.
     const bool oversized = stage->memory->size() > stage_bytes_ / 2 && bytes <= stage_bytes_ / 2;
     if (stage->memory->size() < bytes || oversized) {
       *stage->memory = AlignedBuffer();
@@ -203,7 +203,7 @@ class SealTable {
   const uint64_t stage_bytes_;
   std::span<const SealSource> sources_;
   Stage staged_, ahead_;
-  const SealSource* next_ = nullptr;  // That is to be read ahead.
+  const SealSource* next_ = nullptr;  // The one to be read ahead.
   std::unique_ptr<PageWriter> writer_;
 };
 
@@ -218,7 +218,7 @@ WrittenTable& WrittenTable::operator=(WrittenTable&& other) noexcept {
   return *this;
 }
 
-// A file that does not go is removed by the next opening; until then its space is taken.
+// If the file cannot be deleted the next opening removes it; until then its space is taken.
 void WrittenTable::Remove() {
   TableSet* const tables = std::exchange(tables_, nullptr);
   if (tables == nullptr) return;

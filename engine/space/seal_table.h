@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes one snapshot table out of what deltas hold. Positions are read and packed a stretch at a
-// time, so memory is bounded however long a conversation is.
+// Writes one snapshot table from the content of deltas. Positions are read and packed a stretch at
+// a time, so memory is bounded however long a conversation is.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,23 @@ class SealReader {
  public:
   virtual ~SealReader() = default;
   virtual Status ReadTokens(const SealSource& source, std::span<TokenId> into) = 0;
-  // The positions that `into` has, which begin and end with extents of the source.
+  // Reads the positions that `into` has, which begin and end with extents of the source.
   virtual Status ReadKv(const SealSource& source, const GroupView& into) = 0;
   virtual Result<std::vector<std::byte>> ReadState(const SealSource& source) = 0;
-  // So much of the table is about to be written. Waits where that is too fast; not Ok ends the
+  // This much of the table is about to be written. Waits if that is too fast; an error ends the
   // work.
   virtual Status Take(uint64_t written_bytes) = 0;
-  // Somebody else uses the device: little is asked of it at a time.
+  // Others use the device: ask little of it at a time.
   virtual bool Quiet() const = 0;
 };
 
-// A table that is durable, and nobody knows yet whether it can be read. It goes, with its file and
-// its space, unless it is kept.
+// A durable table that is not known to be readable yet. It is removed, with its file and its space,
+// unless it is kept.
 class WrittenTable {
  public:
   WrittenTable() = default;
-  // Of frames before they were packed, in the order of the table: what a proof goes by.
+  // `hashes`: of the frames before they were packed, in the order of the table; a proof compares
+  // them.
   WrittenTable(TableSet* tables, sstable::SnapshotInfo info, std::vector<uint64_t> hashes)
       : tables_(tables), info_(std::move(info)), hashes_(std::move(hashes)) {}
   WrittenTable(WrittenTable&& other) noexcept { *this = std::move(other); }
@@ -58,16 +59,17 @@ class WrittenTable {
   std::vector<uint64_t> hashes_;
 };
 
-// Where KV is staged, from one table to the next: memory that is touched for the first time once.
+// Memory for staged KV, kept from one table to the next, so that its pages are faulted in only
+// once.
 struct StageMemory {
   AlignedBuffer staged, ahead;
 };
 
-// The whole of `sources`, ascending by (node, lane, begin), becomes one fragment each; their
+// All of `sources`, ascending by (node, lane, begin); each becomes one fragment, and its
 // stored_bytes are set. `parallel_for` packs; the bytes do not depend on it. The table is durable
-// when this returns. Any error leaves no table. While a source is packed the next is read, where
-// `stage_bytes` are enough for both; without that, one is staged whatever it takes. `stages` grow
-// as they have to.
+// when this returns. Any error leaves no table. The next source is read while one is packed, if
+// `stage_bytes` are enough for both; otherwise one is staged, whatever it takes. `stages` grow as
+// needed.
 Result<WrittenTable> WriteSealTable(TableSet* tables, const Allocator& allocator,
                                     std::span<SealSource> sources, SealReader* reader,
                                     io::ParallelFor* parallel_for, uint64_t stage_bytes,

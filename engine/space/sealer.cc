@@ -20,12 +20,12 @@ uint64_t RawBytes(const SealSource& source) {
 
 }  // namespace
 
-// What has to be sealed is known by L records
-// of the index and by what the tree logged since its last dump. Others append meanwhile, into the
-// same segments, and dumps come between the steps: at the end it must be known for each L record
-// whether it only stands for what was sealed. It is not kept track of: the next dump deletes all of
-// them up to `segment` and then puts what the tree still has, which is whatever was logged since we
-// looked (LoggedNodes::Keep), dumped meanwhile or not.
+// L records of the index, and nodes logged since the last dump, say what must be
+// sealed. Meanwhile others append into the same segments, and dumps come between
+// the steps. At the end it would have to be known for each L record whether all
+// it stands for was sealed. That is not tracked: the next dump deletes all of
+// them up to `segment` and then puts those that the tree still has: whatever was
+// logged since this looked (LoggedNodes::Keep), dumped meanwhile or not.
 Status Sealer::SealUpTo(uint64_t segment) {
   std::vector<uint64_t> nodes;
   CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*means_.index, segment, &nodes));
@@ -41,21 +41,21 @@ Status Sealer::SealUpTo(uint64_t segment) {
     for (const auto& [at, node] : tree_.logged().entries()) {
       if (at <= segment) nodes.push_back(node);
     }
-    tree_.logged().Keep();  // What is logged from here on is not looked at.
+    tree_.logged().Keep();  // Entries logged from here on are not examined.
   }
   const Kept kept{this};
   CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const Place& place) {
     return place.log.segment != 0 && place.log.segment <= segment;
   }));
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));
-  const std::lock_guard lock(mutex_);  // Given back before what is kept is released.
+  const std::lock_guard lock(mutex_);  // Released before the entries are.
   tree_.logged().Forget(segment);
   flusher_->NoteSealed(segment);
   return Status::Ok();
 }
 
 // Appends that are held at the log's limit wait for its oldest part, so this ends when the log is
-// long: LogRetirer seals that part. What is left of the nodes is taken up by a later round.
+// long: LogRetirer seals that part. A later round takes up the remaining nodes.
 Status Sealer::SealDue() {
   wanted_ = false;
   const auto log_is_long = [this] { return means_.gauge->LogIsLong(); };
@@ -88,8 +88,8 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
   return sealed.ok() ? last : sealed;
 }
 
-// Where nothing but one child is left of a node, as that child's. Ascending, as the fragments of a
-// table are: a child's number is greater than its parent's.
+// If only one child is left of a node, it is sealed as that child's. Ascending, like the fragments
+// of a table: a child's number is greater than its parent's.
 Status Sealer::SealAll(std::set<uint64_t> left, const std::function<bool(const Place&)>& wanted,
                        const std::function<bool()>& enough, TableSeries* tables) {
   const uint64_t table_bytes_max = means_.gauge->TableRawBytesMax();

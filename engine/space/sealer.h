@@ -2,12 +2,12 @@
 //
 // Moves content into snapshot tables: out of the log, and out of tables of which little is needed.
 //
-//   choose    what lives at the wanted places                    commit lock, a node at a time
+//   choose    live content at the wanted places                  commit lock, a node at a time
 //   tables    written, proved, and the tree names them           space/table_series.h
 //
-// Between its steps dumps that are due are made. The space thread's, but for what is marked. No
-// lock may be held around its calls. Errors: kNoSpace, kCorruption of what is read; what was sealed
-// before stays so.
+// Dumps that are due are made between its steps. For the space thread, except where marked. No lock
+// may be held around calls. Errors: kNoSpace, kCorruption of what is read; what was sealed before
+// stays sealed.
 #pragma once
 
 #include <atomic>
@@ -38,17 +38,17 @@ class Sealer {
   Sealer(const Sealer&) = delete;
   Sealer& operator=(const Sealer&) = delete;
 
-  // Everything in log segments up to `segment`.
+  // Seals everything in log segments up to `segment`.
   Status SealUpTo(uint64_t segment);
-  // Conversations whose chains have become long, when they are worth a table.
+  // Seals conversations whose chains have become long, when they are worth a table.
   Status SealDue();
-  // Seals the content of these nodes that lies at a wanted place. After each table is written it
-  // asks `enough`, and ends when that is true.
+  // Seals the content of these nodes that lies at a wanted place. After each table it calls
+  // `enough`, and ends when that is true.
   Status SealPlaces(
       std::span<const uint64_t> nodes, const std::function<bool(const Place&)>& wanted,
       const std::function<bool()>& enough = [] { return false; });
 
-  // Any thread, under the commit lock: SealDue has something to do since just now.
+  // Any thread, under the commit lock: SealDue has got something to do just now.
   bool BecomesDue();
 
  private:
@@ -61,7 +61,7 @@ class Sealer {
   Tree& tree_;
   IndexFlusher* const flusher_;
   Joiner* const joiner_;
-  std::vector<uint64_t> postponed_;  // Were due, and some of it may still be.
+  std::vector<uint64_t> postponed_;  // Were due, and some may still be.
   DeadTables* const dead_tables_;
   std::atomic<bool> wanted_{false};
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What giving space back asks of the store around it.
+// Services that giving space back needs from the store.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,35 @@
 
 namespace cairn::engine {
 
-// Thread-safe, but for what is marked.
+// Thread-safe, except where marked.
 class SpaceHost {
  public:
   using Resolve = std::function<Result<Op>(const Tree&)>;
   virtual ~SpaceHost() = default;
 
-  // The wall clock, as CommitHost has it; and as it was when the store was opened.
+  // The wall clock, as in CommitHost; and its time when the store was opened.
   virtual uint64_t NowNs() const = 0;
   virtual uint64_t opened_wall_ns() const = 0;
-  // The store takes changes, and its log goes on.
+  // The store takes changes, and its log works.
   virtual Status CheckWritable() const = 0;
 
-  // One change of the tree of the background's own: in the log, but not waited for there. It waits
-  // for no room. kNotFound and other errors of `resolve` change nothing. Takes the commit lock.
+  // Makes a change of the tree for the background: in the log on return, but not yet durable. Does
+  // not wait for room. kNotFound and other errors of `resolve` change nothing. Takes the commit
+  // lock.
   virtual Result<Op> Change(const TreeNeeds& needs, const Resolve& resolve,
                             wal::Log::Purpose purpose) = 0;
-  // What was accepted to be joined to the branch is applied. kBusy, kNoSpace: it still waits.
+  // Applies appends that were accepted to be joined to the branch. kBusy, kNoSpace: they still
+  // wait.
   virtual Status ApplyJoined(BranchId branch) = 0;
   virtual void ApplyAllJoined() = 0;
-  // Whether some of it waits. REQUIRES: the commit lock.
+  // Whether some of them wait. REQUIRES: the commit lock.
   virtual bool HasJoined(BranchId branch) const = 0;
-  // An append of so many bytes goes into a table of its own.
+  // Whether an append of this size goes into a table of its own.
   virtual bool IsIngested(uint64_t bytes) const = 0;
-  // Whether the object was touched since this was asked of it last. REQUIRES: the commit lock.
+  // Whether the object was touched since the last call for it. REQUIRES: the commit lock.
   virtual bool TakeTouched(const Head& object) = 0;
 
-  // Readers beside are told how far log and checkpoint are.
+  // Tells readers in other processes how far log and checkpoint are.
   virtual void PublishHint() = 0;
   virtual void OnEvent(const std::string& line) = 0;
   // Must not fail for want of memory.

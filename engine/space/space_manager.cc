@@ -15,7 +15,7 @@ namespace cairn::engine {
 
 using Kind = SpaceRound::Kind;
 
-// One round, from what is wanted of it to what came of it.
+// One round: its task and its results.
 struct SpaceManager::Round {
   bool idle = false;
   uint64_t compactions = 0;  // Wanted when it began.
@@ -28,8 +28,8 @@ struct SpaceManager::Round {
 
 namespace {
 
-// What there is no room for may be possible when something else was given back; what is damaged
-// stops the rest from nothing, and may be evicted or dropped.
+// Work without room may be possible after something else was given back; damage does not stop other
+// work, and damaged content may be evicted or dropped.
 bool Goes(const Status& status) {
   return status.ok() || status.code() == StatusCode::kNoSpace ||
          status.code() == StatusCode::kCorruption;
@@ -72,9 +72,9 @@ Status SpaceManager::Start() {
   return Status::Ok();
 }
 
-// Processes that end before the background did anything must not leave ever more segments, nor a
-// store at its cap to the next one. Waits for its rounds as long as they give some back; the one
-// that is under way may have missed it.
+// Short-lived processes that close before the background did anything must not leave ever more
+// segments, nor leave a store at its cap to the next one. Waits for rounds while they give some
+// back; the one under way may have missed them.
 void SpaceManager::GiveBackAtClose() {
   if (thread_ == nullptr) return;
   const auto is_due = [this] {
@@ -117,7 +117,7 @@ void SpaceManager::OnFreed() {
   if (short_of_room_.exchange(false)) signals_.Kick();
 }
 
-// Now and then also when that was tried and waits for something to be freed itself.
+// Now and then also when a round tried in vain and waits for something to be freed.
 void SpaceManager::OnRefused(const Status& status) {
   if (status.code() != StatusCode::kNoSpace) return;
   const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
@@ -148,7 +148,7 @@ Status SpaceManager::Compact() {
 
 void SpaceManager::Pause() {
   pacer_.Pause();
-  signals_.EndRound();  // Nobody makes room now: whoever waits for it is told.
+  signals_.EndRound();  // Nobody makes room now: waiting callers are told.
   gate_.Wake();
 }
 
@@ -182,7 +182,7 @@ void SpaceManager::Run() {
   bool idle = false;
   while (true) {
     const uint32_t seen = signals_.kicks();
-    if (!pacer_.Begin().ok()) break;  // After the word: what is kicked from here on is seen.
+    if (!pacer_.Begin().ok()) break;  // After reading the word: later kicks are seen.
     Become(Phase::kRound);
     checkpoints_.RunAll();
     Round round{.idle = idle, .compactions = compactions_wanted_.load()};
@@ -193,12 +193,12 @@ void SpaceManager::Run() {
     Become(Phase::kBetween);
     const bool goes = Goes(round.status);
     Tell(&round);
-    // Until it is enough, or nothing is left to take.
+    // Go on until it is enough, or nothing is left to take.
     if ((round.evicted || round.more) && goes) {
       idle = false;
       continue;
     }
-    // What was tried in vain is tried again after something else happened.
+    // A failed attempt is repeated after something else happened.
     const bool tried = idle && round_.reclaimed_bytes() == 0;
     const bool idle_work = goes && !tried && reclaimer_.IdleWorkIsDue();
     Become(Phase::kRests);
@@ -241,7 +241,7 @@ void SpaceManager::Work(Round* round) {
   }
 }
 
-// What came of it, to all that wait for it.
+// Tells the results to all that wait for them.
 void SpaceManager::Tell(Round* round) {
   Status& status = round->status;
   const bool goes = Goes(status);
@@ -252,17 +252,17 @@ void SpaceManager::Tell(Round* round) {
   if (!pacer_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
   {
     const MutexLock lock(&mutex_);
-    // Whoever waits may not have looked when the next round ends.
+    // Waiting callers may not have looked by the end of the next round.
     if (round->compactions > compactions_done_) compaction_status_ = status;
     compactions_done_ = round->compactions;
   }
   const bool made = round->made_room || round->more;
-  // Who waits for room goes on waiting: a reader that ends wakes this thread.
+  // Callers that want room go on waiting: a reader that ends wakes this thread.
   const bool waits_for_readers = round_.held() && goes && !made;
   asks_.EndPass(std::move(round->pass), waits_for_readers ? RoomAsks::Ended::kAwaitsReaders
                                         : made            ? RoomAsks::Ended::kMade
                                                           : RoomAsks::Ended::kInVain);
-  // Also where nobody waits: the log was refused when there was less room.
+  // Even if nobody waits: the log may have been refused when there was less room.
   means_.ledger->LookAtDisk();
   const bool freed = means_.ledger->used_bytes() < round->used_before &&
                      means_.ledger->room(wal::Purpose::kData) >= means_.options->segment_bytes;
@@ -271,10 +271,10 @@ void SpaceManager::Tell(Round* round) {
   if (!status.ok() && !pacer_.stopped()) means_.host->OnEventOf("space: ", status);
 }
 
-// One round of everything that makes tables of the log and gives space back. What there is no room
-// for is left, and the rest done; so the round may give back what was lacking. kNoSpace,
-// kCorruption: something was left. Where evicting gives more room at once, one step is a round, and
-// there is `more`.
+// One round of everything that makes tables of the log and gives space back. Work without room is
+// skipped and the rest done, so the round may free what was lacking. kNoSpace, kCorruption:
+// something was skipped. If evicting gives more room at once, one step is a round, and there is
+// `more`.
 Status SpaceManager::GiveBack(Kind kind, bool* more) {
   const bool all = kind == Kind::kAll;
   const auto enough = [&](bool stepped) {
@@ -289,13 +289,13 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   };
   const auto outcome = [&] { return damaged.ok() ? left : damaged; };
   round_.BeginGivingBack();
-  // Before it is sealed, while the ids are in memory: read back from tables one by one they took
-  // ten times as long as the seal.
+  // Before sealing, while the ids are in memory: reading them back from tables one by one took ten
+  // times as long as the seal.
   if (means_.indexer != nullptr) means_.indexer->CatchUpAll([this] { return !pacer_.stopped(); });
-  const Status cut = CutLoose(means_, &flusher_);  // Nothing else waits for it.
+  const Status cut = CutLoose(means_, &flusher_);  // Nothing else depends on it.
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
-  // Tables beside the log that they are made of: not out of the reserve, which is for one segment
-  // after the other.
+  // Makes tables beside the log segments that they replace. They do not use the reserve, which is
+  // for one segment after the other.
   const bool at_once =
       means_.log->counters().segment_bytes_live <= means_.ledger->room(wal::Purpose::kData);
   if (at_once) {
@@ -309,7 +309,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
     while (retired && (all || gauge_.LogIsLong() || asks_.RoomIsShort())) {
       CAIRN_RETURN_IF_ERROR(leave(retirer_.RetireOldest(&retired)));
       CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
-      checkpoints_.RunAll();  // While others write this may go on for long.
+      checkpoints_.RunAll();  // While others write this may take long.
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
       if (enough(retired)) return outcome();
     }
@@ -338,12 +338,12 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   }
   if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());  // Joins may have ended the last use of some.
-  round_.KeepGoing(means_.log->ReleaseBelow(0));    // What would not go before.
+  round_.KeepGoing(means_.log->ReleaseBelow(0));    // Those that could not be released before.
   return outcome().ok() ? cut : outcome();
 }
 
-// Until somebody wakes the thread, or something expires. True: `idle_work` is to be done, and the
-// log got little for a while.
+// Waits until the thread is woken, or something expires. True: `idle_work` should be done, and the
+// log grew little for a while.
 bool SpaceManager::AwaitWork(uint32_t seen, bool idle_work) {
   const uint64_t expiry_ns = expirer_.NextExpiry();
   uint64_t trim_ns = means_.world.scheduler->MonotonicNs() + kKeptIdleNs;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The background: owns the thread that turns deltas into tables and gives space back, the parts
-// that it works with, and what callers wait for of it. That thread alone writes the index, deletes
-// what the tree named once and moves the start of the log, so none of that needs a lock; it takes
-// the commit lock only to look and to log. Large appends write tables beside it
-// (commit/ingest_table.h): numbers of tables, and the checkpoints that make them durable, are given
-// in turns.
+// that it works with, and the state that callers wait for. That thread alone writes the index,
+// deletes tables that the tree named once and moves the start of the log, so none of that needs a
+// lock; it takes the commit lock only to look and to log. Large appends write tables beside it
+// (commit/ingest_table.h): numbers of tables, and the checkpoints that make them durable, are
+// handed out in turns.
 //
 //   kNew -> kBetween -> kRound -> kBetween -> kRests -> kBetween -> ... -> kEnded
 //
-// In a round it copies (checkpoint_queue.h), drops what has expired (expirer.h), seals, retires and
-// rewrites (sealer.h, log_retirer.h, reclaimer.h), and evicts (evictor.h); between rounds it tells
-// those who wait (room_asks.h); it rests until it is kicked or something expires.
+// In a round it copies (checkpoint_queue.h), drops expired branches (expirer.h), seals, retires and
+// rewrites (sealer.h, log_retirer.h, reclaimer.h), and evicts (evictor.h). Between rounds it
+// answers waiting callers (room_asks.h). It rests until it is woken or something expires.
 //
-// Thread-safe, but for what is marked. No lock may be held around calls that wait: Compact, Pause,
+// Thread-safe, except where marked. No lock may be held around calls that wait: Compact, Pause,
 // GiveBackAtClose, Stop.
 #pragma once
 
@@ -41,39 +41,40 @@ namespace cairn::engine {
 
 class SpaceManager final : public DataRoomWatcher {
  public:
-  // The store's part of the means; what is this one's own is put there here.
+  // Takes the store's part of the means; the manager adds its own.
   explicit SpaceManager(SpaceMeans of_store);
   SpaceManager(const SpaceManager&) = delete;
   SpaceManager& operator=(const SpaceManager&) = delete;
 
-  // --- The opening's, by one thread.
+  // --- For the opening, by one thread.
   void SetLog(wal::Log* log, io::ParallelFor* parallel_for);
-  // The index of a store that writes, which holds the tree up to this sequence.
+  // The index of a store that writes. It holds the tree up to this sequence.
   void SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence);
   // kIoError when the system refuses a thread.
   Status Start();
 
   // --- For callers.
   Status Compact();
-  // Returns when the thread stands still, until as many Resume.
+  // Returns when the thread is idle; it stays so until there were as many Resumes.
   void Pause();
   bool Resume() { return pacer_.Resume(); }  // False when there was no Pause left to undo.
   void Kick() { signals_.Kick(); }
-  // Something was refused: what there is to give back is given back.
+  // A call was refused: wakes the thread to give back what it can.
   void OnRefused(const Status& status) override;
-  // There is more room than there was: who stands still for want of it goes on.
+  // There is more room than before: wakes callers that wait for it.
   void OnFreed() override;
-  // A record got its place. Under the commit lock. One of a caller is use of the device by others.
+  // A record got its place. Under the commit lock. A record of a caller counts as use of the
+  // device.
   void OnLogged(const wal::Log::Slot& slot, CommitOrigin origin);
-  // Of the log, that anything was placed in.
+  // The newest segment of the log that has a record.
   uint64_t newest_segment() const { return newest_segment_.load(); }
-  // The last round failed, but for want of room.
+  // The last round failed for another reason than want of room.
   bool fails() const { return fails_.load(); }
   sstable::TableContext IndexContext();
-  sstable::TableContext DataContext();  // For tables that are appends.
+  sstable::TableContext DataContext();  // For tables that hold appends.
 
-  // --- Of Close.
-  // Waits for rounds as long as they give segments back, where there are too many or room is short.
+  // --- For Close.
+  // Waits for rounds while they give segments back, if there are too many or room is short.
   void GiveBackAtClose();
   // Ends the thread. Idempotent.
   void Stop();
@@ -125,9 +126,9 @@ class SpaceManager final : public DataRoomWatcher {
   DataTableHost data_host_{means_, this};
 
   Phase phase_ = Phase::kNew;                 // The thread's.
-  std::atomic<uint64_t> newest_segment_{0};   // Of the log, that anything was placed in.
+  std::atomic<uint64_t> newest_segment_{0};   // Of the log, that has a record.
   std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
-  std::atomic<bool> short_of_room_{false};    // The last round, and nothing was freed since.
+  std::atomic<bool> short_of_room_{false};    // In the last round, and nothing was freed since.
   std::atomic<bool> fails_{false};
   std::atomic<uint64_t> compactions_wanted_{0};
   Mutex mutex_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of the background share, and what they count.
+// Shared by the parts of the background: what they use, and their counters.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@
 
 namespace cairn::engine {
 
-// All grow only.
+// They only grow.
 struct SpaceCounters {
   std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
       merged_tables{0}, joined_nodes{0}, cut_nodes{0};
@@ -37,11 +37,11 @@ struct SpaceCounters {
   std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0};
 };
 
-// What is named outlives every part.
+// The referenced objects outlive every part.
 struct SpaceMeans {
   io::World world;
   std::string directory;             // Of the store.
-  const Options* options = nullptr;  // With the segment_bytes that the store has.
+  const Options* options = nullptr;  // With the store's actual segment_bytes.
   SpaceHost* host = nullptr;
   Committer* committer = nullptr;
   TreeAccess* access = nullptr;

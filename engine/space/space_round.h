@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one round of the space thread has found out so far. That thread's alone.
+// The findings of one round of the space thread. Used by that thread only.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class SpaceRound {
  public:
   enum class Kind : uint8_t {
     kBusy,
-    kIdle,  // Nobody writes: what is less urgent, a little of it.
+    kIdle,  // Nobody writes: a little of the less urgent work.
     kAll,   // Compact.
   };
 
@@ -29,23 +29,22 @@ class SpaceRound {
     reclaimed_bytes_ = 0;
   }
 
-  // Some of what the round would have given back readers have pinned.
+  // Readers have pinned some of what the round would have given back.
   void NoteHeld(bool held) { held_ |= held; }
   bool held() const { return held_; }
 
-  // A file or a branch that would not go keeps its space, and damage of the index keeps that from
-  // being merged; nothing else is kept from being done. The round ends with what is said of the
-  // first.
+  // A file or branch that cannot be deleted keeps its space, and a damaged index cannot be merged;
+  // all other work goes on. The round ends with the first of these errors.
   void KeepGoing(Status failed) {
     if (would_not_go_.ok()) would_not_go_ = std::move(failed);
   }
   const Status& would_not_go() const { return would_not_go_; }
 
-  // A table was found damaged, and is passed over from here on.
+  // A table was found damaged, and is skipped from here on.
   void PassOver(uint64_t table) { damaged_tables_.insert(table); }
   bool IsPassedOver(uint64_t table) const { return damaged_tables_.contains(table); }
 
-  // Written anew, or joined, about.
+  // Bytes that were rewritten, or joined, about.
   void NoteReclaimed(uint64_t bytes) { reclaimed_bytes_ += bytes; }
   uint64_t reclaimed_bytes() const { return reclaimed_bytes_; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the space thread and others wake each other: kicks, that there is something to do, and
-// rounds, that one has ended. A word is read before what it stands for is looked at, so nothing is
+// How the space thread and others wake each other: kicks mean that there is something to do, rounds
+// that one has ended. A word is read before the state it stands for is looked at, so no change is
 // missed between the look and the sleep. Thread-safe; Await... sleep, so no lock may be held.
 #pragma once
 
@@ -29,7 +29,7 @@ class SpaceSignals {
     return scheduler_.Wait(kicks_, seen, deadline_ns);
   }
 
-  // Or something else that those who wait for rounds must look at.
+  // Or when something else changed that waiters for rounds must look at.
   void EndRound() { Change(&rounds_); }
   uint32_t rounds() const { return rounds_.load(); }
   bool AwaitRound(uint32_t seen, uint64_t deadline_ns) {

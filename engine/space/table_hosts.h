@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where those who write tables ask for numbers and space (sstable/table_host.h).
+// Numbers and space for the writers of tables (sstable/table_host.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace cairn::engine {
 
 class IndexFlusher;
 
-// For tables that give space back elsewhere: out of the reserve.
+// For tables that give space back elsewhere: they use the reserve.
 class ReclaimTableHost : public sstable::TableHost {
  public:
   explicit ReclaimTableHost(const SpaceMeans& means) : means_(means) {}
@@ -27,8 +27,8 @@ class ReclaimTableHost : public sstable::TableHost {
   const SpaceMeans& means_;
 };
 
-// For the index: flushes and merges are paced, and dumps come between. Only the space thread does
-// them; and whoever closes the store, after it, at full speed.
+// For the index: flushes and merges are paced, and dumps come between. The space thread runs them;
+// and after its end, at full speed, the thread that closes the store.
 class IndexTableHost final : public ReclaimTableHost {
  public:
   IndexTableHost(const SpaceMeans& means, IndexFlusher* flusher)
@@ -39,7 +39,7 @@ class IndexTableHost final : public ReclaimTableHost {
   IndexFlusher* const flusher_;
 };
 
-// What is asked and told where data takes space, or gives it back.
+// Called where data takes space, or gives it back.
 class DataRoomWatcher {
  public:
   virtual ~DataRoomWatcher() = default;
@@ -47,7 +47,7 @@ class DataRoomWatcher {
   virtual void OnFreed() = 0;
 };
 
-// For tables of appends: they are data. What is discarded of them is room.
+// For tables of appends: they are data. Discarding one makes room.
 class DataTableHost final : public ReclaimTableHost {
  public:
   DataTableHost(const SpaceMeans& means, DataRoomWatcher* watcher)

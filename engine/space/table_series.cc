@@ -17,7 +17,7 @@ class TableSeries::Proof {
  public:
   explicit Proof(io::Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  // False: it has begun.
+  // False: the proof has begun.
   bool Take() {
     uint32_t waits = kWaits;
     return state_.compare_exchange_strong(waits, kTaken);
@@ -27,7 +27,7 @@ class TableSeries::Proof {
     state_.store(kEnded);
     scheduler_.WakeAll(state_);
   }
-  // Another has taken it. False: it has not ended in so long.
+  // Another thread has taken it. False: it has not ended by the deadline.
   bool Await(uint64_t deadline_ns) {
     scheduler_.Wait(state_, kTaken, deadline_ns);
     return state_.load() == kEnded;
@@ -51,7 +51,7 @@ TableSeries::TableSeries(const SpaceMeans& means, IndexFlusher* flusher, DeadTab
         return flusher->DumpIfDue();
       }) {}
 
-// The reserve is for one table after the other.
+// The reserve has room for one table at a time.
 bool TableSeries::MayOverlap() const {
   return !reader_.Quiet() && means_.options->max_memory_bytes >= kOverlapMemoryMin &&
          means_.ledger->room(wal::Purpose::kData) >= 2 * means_.gauge->TableRawBytesMax();
@@ -67,7 +67,7 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   } else {
     Status proved;
     written = WriteBeside(&next, &proved);
-    // There was memory for one of the two, perhaps.
+    // There may have been memory for one of the two.
     if (proved.code() == StatusCode::kOutOfMemory) proved = ProveHere();
     told = proved.ok() ? Tell() : std::move(proved);
     last_ = {};
@@ -76,8 +76,8 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   return told.ok() ? written : told;
 }
 
-// The pacer knows of the two threads, or of one that does both in turn, while they work; not of
-// this one while it waits.
+// The pacer counts two threads while both work, or one that does both in turn; it does not count
+// this thread while it waits.
 Status TableSeries::WriteBeside(Table* next, Status* proved) {
   Pacer& pacer = *means_.pacer;
   io::Scheduler& scheduler = *means_.world.scheduler;
@@ -114,7 +114,7 @@ Status TableSeries::WriteBeside(Table* next, Status* proved) {
   pacer.StandStill();
   const Status written = Guarded([&] { return means_.parallel_for->Run(foreground, 1, job); });
   pacer.StandNoMore();
-  // Not taken: this thread was stopped, or had no memory, before it began.
+  // Not taken: the other thread was stopped, or had no memory, before it began.
   *proved = proof.Take() ? Status(StatusCode::kOutOfMemory, "proving a table") : proof.TakeStatus();
   return written;
 }
@@ -143,7 +143,7 @@ Status TableSeries::ProveHere() {
   });
 }
 
-// Of the last.
+// Proves the last table.
 Status TableSeries::Prove(const std::function<Status(uint64_t)>& take) const {
   if (!CAIRN_KEPT(kProveTable)) return Status::Ok();
   const ProofMeans means{.tables = &means_.reader->tables(),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Puts what is to be sealed into tables, one after the other:
+// Puts the content to be sealed into tables, one after the other:
 //
 //   write   durable                                              paced
 //   prove   read back and compared                               paced
 //   tell    an op of kind seal, and the tree names the table     commit lock
 //
-// While a table is written the one before is proved by another thread, where nobody else uses the
-// device, or all wait for the background; and where there is room for both beside the reserve, and
-// memory: the device reads and writes at once, and a core unpacks while another packs. Else one
-// after the other. Dumps that are due are made all the while.
+// While a table is written another thread proves the one before. That needs room for both beside
+// the reserve, memory, and that nobody else uses the device or all wait for the background: then
+// the device reads and writes at once, and one core unpacks while another packs. Otherwise a table
+// is proved before the next is written. Dumps that are due are made all the while.
 //
-// The space thread's, for one stretch of sealing; no lock may be held around its calls. A crash
-// costs tables that the tree was not told of; the next opening removes their files.
+// For the space thread, for one stretch of sealing; no lock may be held around calls. A crash costs
+// the tables that the tree was not told of; the next opening removes their files.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@
 
 namespace cairn::engine {
 
-// What tables are made of. The nodes stay in memory until the tree is told of the last.
+// The content of tables. The nodes stay in memory until the tree is told of the last table.
 struct SealBatch {
   explicit SealBatch(Committer* committer) : used(committer) {}
   UsedNodes used;
@@ -47,8 +47,8 @@ class TableSeries {
   // it: kNoSpace, kIoError, kOutOfMemory, kCorruption of what is read or read back, kCancelled once
   // stopped. May throw std::bad_alloc.
   Status Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> sources);
-  // Proves the last and tells of it. To be called at the end, whatever Add returned or threw: what
-  // it had written is not lost then. Errors as of Add.
+  // Proves the last table and tells the tree of it. Call it at the end, whatever Add returned or
+  // threw: otherwise the table written last is lost. Errors as of Add.
   Status Finish();
 
  private:
@@ -57,7 +57,7 @@ class TableSeries {
     std::span<SealSource> sources;
     WrittenTable written;
   };
-  // A proof that this thread or another makes, whichever begins first.
+  // A proof, made by this thread or another, whichever begins first.
   class Proof;
   bool MayOverlap() const;
   Status Write(Table* table);
@@ -71,7 +71,7 @@ class TableSeries {
   DeadTables* const dead_tables_;
   StoreSealReader reader_;
   StageMemory stages_;
-  Table last_;  // Is written, and the tree was not told. No batch: there is none.
+  Table last_;  // Written, but the tree was not told. No batch: none.
 };
 
 }  // namespace cairn::engine

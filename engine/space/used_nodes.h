@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that stay in memory while the background works on them.
+// Keeps nodes in memory while the background works on them.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class UsedNodes {
   // Takes the commit lock.
   void End() {
     std::lock_guard lock(committer_->mutex());
-    // Else the tree is another by now, which does not know of it.
+    // After a rollback the tree is another one, which knows nothing of it.
     if (!committer_->rolled_back()) {
       for (const uint64_t node : nodes_) committer_->tree().residency().Unuse(node);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of one head of one plane of one layer, read by themselves.
+// Reads rows of one head of one plane of one layer by themselves.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct HeadRows {
 };
 
 // From the path that ends with the last position of the node, with one plan and one deadline.
-// `row_bytes`: of each plane of the group. Errors: those of Branch::Restore with require_kv; of
-// several the first.
+// `row_bytes`: of each plane of the group. Errors: those of Branch::Restore with require_kv; the
+// first of several.
 Status ReadHeadRows(BranchReads* reads, NodeId node, uint32_t group,
                     std::span<const uint32_t> row_bytes, std::span<const HeadRows> rows,
                     uint64_t timeout_ns);

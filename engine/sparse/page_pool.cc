@@ -23,9 +23,9 @@ void PagePool::Remove(Pages::iterator page) {
   pages_.erase(page);
 }
 
-// False: nothing may go.
+// False: nothing may be evicted.
 bool PagePool::EvictOne() {
-  // Once round to take the marks away, once more to find one without.
+  // One round clears the marks, a second one finds a page without.
   for (size_t steps = 2 * pages_.size(); steps > 0; --steps) {
     if (hand_ == pages_.end()) hand_ = pages_.begin();
     const auto page = hand_++;
@@ -34,11 +34,11 @@ bool PagePool::EvictOne() {
     for (const Use& use : page->uses) used |= use.user->TakeUsed(use.index);
     if (used) continue;
     for (const Use& use : page->uses) use.user->Map(use.index, nullptr);
-    // A kernel may have seen the page in a table before.
+    // A kernel may have seen the page in a table.
     bool lost = false;
     for (const Use& use : page->uses) lost |= !use.user->AwaitReaders(use.index).ok();
     page->uses.clear();
-    // Of a device that is lost it is not known what it still reads.
+    // After the loss of a device it is unknown what it still reads.
     page->is_abandoned = lost;
     if (lost) continue;
     Remove(page);
@@ -102,8 +102,8 @@ Result<PagePool::Brought> PagePool::Bring(PageUser* user, NodeId node, const Spa
   return brought;
 }
 
-// Each plane of a page is a restore of its own, of one head. The view tells where that head's rows
-// go; where other heads would lie is not looked at (RestoreItem::only).
+// Each plane of a page is a restore of its own, of one head. The view says where that head's rows
+// go; the places of other heads are not touched (RestoreItem::only).
 Status PagePool::Read(NodeId node, const SparseLayout& layout, std::span<Page*> pages,
                       uint64_t timeout_ns) {
   std::vector<HeadRows> rows;
@@ -155,7 +155,7 @@ void PagePool::Abandon(PageUser* user) {
   DropUncertain();
 }
 
-// What no user has on lease may become something else under the same key.
+// Content that no user has on lease may change under the same key.
 void PagePool::DropUncertain() {
   for (auto page = pages_.begin(); page != pages_.end();) {
     const auto next = std::next(page);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pages of sparse sessions in pinned memory. What lies on a node that several branches share is
-// there once for all their sessions. A page is read when a session first needs it, and goes when
-// others need its room: the clock passes over pages that something was loaded from since it came
-// by.
+// Pages of sparse sessions in pinned memory. A page on a node that several branches share exists
+// once for all their sessions. A page is read when a session first needs it, and evicted when
+// others need its memory: the clock spares pages from which something was loaded since it last
+// passed.
 //
 //   read      into memory that no table of a session names yet
 //   mapped    the tables of its users name it: kernels copy from it
-//   leaving   no table names it any more; its memory goes when what the users have enqueued has
-//             ended
+//   leaving   no table names it any more; its memory is freed when work that the users have
+//             enqueued has ended
 //
-// One thread at a time reads and evicts (the turn), and holds the turn until what it has mapped is
-// used, so that two sessions never take each other's pages in circles.
+// One thread at a time reads and evicts (the turn). It holds the turn until the pages that it has
+// mapped were used, so that two sessions never take each other's pages in circles.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@
 
 namespace cairn::engine {
 
-// The same key, the same bytes: a page is named by the node that its last token lies on, and what
-// is above a node never changes while it is leased.
+// The same key means the same bytes: a page is named by the node that its last token lies on, and
+// the path above a node never changes while it is leased.
 struct PageKey {
   uint64_t node = 0;
   uint64_t first = 0;   // Position.
-  uint32_t tokens = 0;  // That it holds; the last page of a session may hold fewer.
+  uint32_t tokens = 0;  // In the page; the last page of a session may hold fewer.
   uint32_t layer = 0, head = 0;
   uint32_t group = 0, planes = 0, piece_tokens = 0, page_tokens = 0;
   auto operator<=>(const PageKey&) const = default;
@@ -46,13 +46,13 @@ struct PageKey {
 class PageUser {
  public:
   virtual ~PageUser() = default;
-  // Its table names this page from now on; null: none. Not under a lock of the user's.
+  // Puts the page into its table; null: none. Must not lock the user.
   virtual void Map(size_t index, std::byte* page) = 0;
-  // Whether something was loaded from it since this was asked.
+  // Whether something was loaded from it since the last call.
   virtual bool TakeUsed(size_t index) = 0;
-  // What it has enqueued so far that may read the page has ended.
+  // Waits until work that it has enqueued so far and that may read the page has ended.
   virtual Status AwaitReaders(size_t index) = 0;
-  // It has on lease what the key says. By the pool's turn.
+  // Whether it has the content of the key on lease. By the holder of the turn.
   virtual bool Has(const PageKey& key) const = 0;
 };
 
@@ -71,21 +71,21 @@ class PagePool {
     size_t index = 0;  // In the user's table.
   };
   struct Brought {
-    uint64_t pages = 0;  // The first so many of what was wanted are mapped.
+    uint64_t pages = 0;  // The first so many of `wanted` are mapped.
     uint64_t read = 0, read_bytes = 0;
   };
-  // Maps those pages, as many as there is room for at a time, one at least; those that it must it
-  // reads, from the path of `node`. kOutOfMemory: there is no room for a page.
-  // REQUIRES: the turn; no page of `wanted` is mapped by this user.
+  // Maps those pages, as many as fit at a time, at least one; reads missing ones from the path of
+  // `node`. kOutOfMemory: there is no room for a page. REQUIRES: the turn; no page of `wanted` is
+  // mapped by this user.
   Result<Brought> Bring(PageUser* user, NodeId node, const SparseLayout& layout,
                         std::span<const Wanted> wanted, uint64_t timeout_ns);
-  // From before its first Bring until it leaves, or is abandoned.
+  // Call before its first Bring; it stays a user until Leave or Abandon.
   void Enter(PageUser* user);
-  // It does not use these pages, by index, any more. REQUIRES: the turn; it has nothing enqueued.
+  // It does not use these pages, by index, any more. REQUIRES: the turn; it has no work enqueued.
   void Release(PageUser* user, std::span<const size_t> indexes);
-  // It uses no page any more, and has nothing enqueued.
+  // It uses no page any more, and has no work enqueued.
   void Leave(PageUser* user);
-  // It uses none any more, but what it has enqueued may: its pages stay for good.
+  // It uses none any more, but its enqueued work may: its pages stay for good.
   void Abandon(PageUser* user);
 
   uint64_t used_bytes() const { return memory_->used_bytes(); }
@@ -99,8 +99,8 @@ class PagePool {
     PageKey key;
     std::byte* at = nullptr;
     bool is_abandoned = false;
-    bool is_read = false;  // Else a read of it failed, or was never begun.
-    uint64_t round = 0;    // Of the Bring that mapped it last: that one does not evict it.
+    bool is_read = false;  // Else a read of it failed, or never began.
+    uint64_t round = 0;    // Of the last Bring that mapped it, which must not evict it.
     std::vector<Use> uses;
   };
   using Pages = std::list<Page>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind SparseArena: the pool of pages, the room on the device, and the thread that
+// The implementation of SparseArena: the pool of pages, the device memory, and the thread that
 // reads pages in the background.
 //
 // Thread-safe.
@@ -42,13 +42,13 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
   engine::PagePool& pool() { return pool_; }
   io::Executor& background() { return background_; }
 
-  // Room on the device for a session. kOutOfMemory.
+  // Device memory for a session. kOutOfMemory.
   Status TakeDeviceBytes(uint64_t bytes);
   void ReturnDeviceBytes(uint64_t bytes) { device_bytes_.fetch_sub(bytes); }
   uint64_t device_bytes() const { return device_bytes_.load(); }
   uint64_t pinned_bytes() const { return pool_.used_bytes(); }
 
-  // Of all sessions.
+  // Over all sessions.
   struct Counters {
     std::atomic<uint64_t> fetches{0}, wanted{0}, faults{0}, left_out{0}, pages_read{0},
         page_bytes_read{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the pieces of a sparse session lie: in tables by position, in a page
+// The layout of the pieces of a sparse session: in tables by position, in a page
 //
 //   [plane][piece][token][row]      of one head of one layer, consecutive pieces
 //

@@ -99,7 +99,7 @@ Status SparseMemory::Allocate() {
   return begun;
 }
 
-// After an error it has ended as well, unless is_lost_.
+// After an error the copy has ended as well, unless is_lost_.
 Status SparseMemory::CopyAndWait(const gpu::CopyPiece& piece) const {
   gpu::Device& device = waits_.device();
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.NewStream(gpu::Priority::kHigh));

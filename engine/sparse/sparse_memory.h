@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory of one sparse session, on the device and pinned beside it, and what of it each layer
-// has. On the device: slots, which piece is in which, their order of use, what is wanted. Pinned,
-// where host and kernels both look: the table of pages, faults, and pieces on their way.
+// The memory of one sparse session, on the device and pinned beside it, and its parts for each
+// layer. On the device: slots, which piece is in which, their order of use, the wanted pieces.
+// Pinned, where host and kernels both look: the table of pages, faults, and pieces on their way.
 #pragma once
 
 #include <array>
@@ -21,18 +21,18 @@ class SparseMemory {
  public:
   // `waits` outlives this.
   SparseMemory(const GpuWaits* waits, const SparseLayout& layout);
-  ~SparseMemory();  // Nothing enqueued touches it.
+  ~SparseMemory();  // No enqueued work touches it.
   SparseMemory(const SparseMemory&) = delete;
   SparseMemory& operator=(const SparseMemory&) = delete;
 
   uint64_t device_bytes() const { return device_bytes_; }
-  // Takes it, and waits until the device has its beginning: empty slots.
+  // Allocates it, and waits until the device has its initial state: empty slots.
   Status Allocate();
-  // So many pieces may be wanted. Waits for the device; nothing is enqueued. After an error it is
-  // to be called again before anything is.
+  // Sets how many pieces may be wanted. Waits for the device; no work is enqueued. After an error
+  // it must be called again before any is.
   Status SetPieces(uint32_t pieces);
-  // By head the pieces in slots, the one that was wanted longest ago first. Waits for the device;
-  // nothing of the layer is enqueued.
+  // By head the pieces in slots, the one wanted longest ago first. Waits for the device; no work of
+  // the layer is enqueued.
   Status ReadPieces(uint32_t layer, std::vector<std::vector<uint32_t>>* pieces) const;
   // A copy could not be waited for: the device may still use this memory.
   bool is_lost() const { return is_lost_; }
@@ -77,7 +77,8 @@ class SparseMemory {
 
   const GpuWaits& waits_;
   SparseLayout layout_;
-  // Offsets in a layer's part. What has a beginning lies together, from rows_at_ to begun_end_.
+  // Offsets in a layer's part. Those with an initial state lie together, from rows_at_ to
+  // begun_end_.
   uint64_t rows_at_ = 0, buffers_at_ = 0, pieces_in_at_ = 0, orders_at_ = 0, turns_at_ = 0;
   uint64_t begun_end_ = 0, counts_at_ = 0, wanted_at_ = 0, slot_of_at_ = 0, source_at_ = 0;
   std::array<uint64_t, gpu::kPiecePlanesMax> slots_at_{};

@@ -51,8 +51,8 @@ Status SparseSessionState::Open(const SparseOptions& options) {
   return options.warm ? Warm() : Status::Ok();
 }
 
-// Fetches what an earlier session had, the oldest first, so that the order of use is the same. Of
-// no use is what cannot be had; a fetch that wants it will say so.
+// Fetches the pieces that an earlier session had, the oldest first, so that the order of use is the
+// same. Pieces that cannot be had are skipped; a fetch that wants them will report it.
 Status SparseSessionState::Warm() {
   const auto saved =
       engine::ReadWarmth(arena_->means().derived, source_->branch(), source_->tokens(), layout_);
@@ -105,7 +105,7 @@ Status SparseSessionState::Save() {
                              pieces);
 }
 
-// No job runs meanwhile, and none is posted.
+// While it lives no job runs, and none is posted.
 class SparseSessionState::Paused {
  public:
   explicit Paused(SparseSessionState* session) : session_(*session) {
@@ -145,7 +145,7 @@ Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> so
   }
   const Paused paused(this);
   if (layout_.pieces % layout_.pieces_of_page() != 0) {
-    // A page that is not full gets another name.
+    // A page that is not full gets another key.
     std::vector<size_t> last;
     for (size_t row = 0; row < size_t{layout_.layers} * layout_.heads; ++row) {
       last.push_back(row * layout_.pages + layout_.pieces / layout_.pieces_of_page());
@@ -160,7 +160,7 @@ Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> so
   return Status::Ok();
 }
 
-// REQUIRES: nothing is enqueued.
+// REQUIRES: no work is enqueued.
 Status SparseSessionState::SendPieces(uint32_t pieces) {
   has_sent_pieces_ = false;
   const Status sent = memory_->SetPieces(pieces);
@@ -191,14 +191,14 @@ SparseSessionState::~SparseSessionState() {
   for (const Layer& layer : layers_) {
     if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
-  // What kernels may still read is never given to others.
+  // Memory that kernels may still read is never reused.
   if (is_lost_) {
     if (memory_ != nullptr) memory_->Leak();
     arena_->pool().Abandon(this);
   } else {
     arena_->pool().Leave(this);
   }
-  // Until then others asked for them.
+  // Jobs asked for the events until then.
   for (const Layer& layer : layers_) {
     if (layer.has_event) waits_.device().Return(layer.ended);
   }
@@ -267,7 +267,7 @@ std::set<size_t> SparseSessionState::FaultsOf(uint32_t layer, uint64_t* pieces) 
   return pages;
 }
 
-// As many as there is room for. REQUIRES: the pool's turn.
+// Brings as many as there is room for. REQUIRES: the pool's turn.
 Status SparseSessionState::BringPages(std::span<const size_t> pages, uint64_t timeout_ns) {
   std::vector<engine::PagePool::Wanted> wanted;
   for (const size_t index : pages) {
@@ -290,7 +290,7 @@ void SparseSessionState::Count(std::atomic<uint64_t> SparseArenaState::Counters:
 
 // ---------------------------------------------------------------- in the background
 
-// False: earlier ones are still to be read.
+// False: earlier pages must be read first.
 bool SparseSessionState::ReadInBackground(const std::set<size_t>& pages) {
   const MutexLock lock(&background_mutex_);
   if (is_paused_ || to_read_.size() > engine::kSparsePagesAtOnce) return false;
@@ -339,7 +339,7 @@ void SparseSessionState::AwaitJob() {
   }
 }
 
-// What relaxed fetches lacked, of those that have ended.
+// Reads the pages that relaxed fetches lacked, of those that have ended.
 Status SparseSessionState::LookAtPending() {
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     if (!layers_[layer].is_pending) continue;
@@ -347,7 +347,7 @@ Status SparseSessionState::LookAtPending() {
     if (!reached) continue;
     uint64_t pieces = 0;
     const std::set<size_t> pages = FaultsOf(layer, &pieces);
-    if (!ReadInBackground(pages)) continue;  // Looked at again.
+    if (!ReadInBackground(pages)) continue;  // A later call looks again.
     layers_[layer].is_pending = false;
     Count(&SparseArenaState::Counters::faults, pieces);
     Count(&SparseArenaState::Counters::left_out, pieces);
@@ -410,7 +410,7 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
                                             : FetchSome(wanted, stream);
 }
 
-// Until the last fetch's pieces were copied from there.
+// Waits until the last fetch's pieces were copied from there.
 Status SparseSessionState::AwaitStaging(const SparseWanted& wanted) {
   const gpu::Event ended = layers_[wanted.layer].ended;
   if (wanted.mode == SparseMode::kRelaxed) {
@@ -423,7 +423,7 @@ Status SparseSessionState::AwaitStaging(const SparseWanted& wanted) {
   return waits_.For(ended, io::kNoDeadline);
 }
 
-// Pieces in host memory, to where the device copies them from.
+// Puts pieces from host memory where the device copies them from.
 Status SparseSessionState::Stage(const SparseWanted& wanted) {
   CAIRN_RETURN_IF_ERROR(AwaitStaging(wanted));
   for (uint32_t head = 0; head < layout_.heads; ++head) {
@@ -501,12 +501,12 @@ Status SparseSessionState::TellWrong(uint32_t layer) const {
                                       : " is wanted twice"));
 }
 
-// Goes on until no page is missing: where the arena is small, a part of the pieces at a time. Those
-// that are in slots by then need their pages no more.
+// Repeats until no page is missing: if the arena is small, with a part of the pieces at a time.
+// Pieces that are in slots by then do not need their pages any more.
 Result<SparseView> SparseSessionState::FetchStaged(const SparseWanted& wanted, gpu::Stream stream) {
   const uint64_t deadline_ns = arena_->means().write->lifecycle->Deadline(wanted.timeout_ns);
   const uint32_t layer = wanted.layer;
-  CAIRN_RETURN_IF_ERROR(TellWrong(layer));  // Of a relaxed fetch before.
+  CAIRN_RETURN_IF_ERROR(TellWrong(layer));  // Of an earlier relaxed fetch.
   layers_[layer].is_pending = false;
   CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/true));
   for (bool first = true;; first = false) {

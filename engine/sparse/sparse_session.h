@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind SparseSession. One fetch at a time:
+// The implementation of SparseSession. One fetch at a time:
 //
 //   enqueued   the pieces go to the device, slots are found, pieces are gathered; then an event
 //   looked at  strict: when the event is reached; relaxed: by a later fetch
@@ -27,7 +27,7 @@ namespace cairn {
 
 class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::PageUser {
  public:
-  // Of `source` options.end and the branch say nothing more.
+  // `source` replaces options.end and the branch.
   static Result<std::shared_ptr<SparseSessionState>> Make(
       std::shared_ptr<SparseArenaState> arena, std::shared_ptr<const engine::SparseSource> source,
       const SparseOptions& options);
@@ -57,8 +57,8 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   struct Layer {
     gpu::Event ended{};
     bool has_event = false;
-    bool is_spoiled = false;  // Slots may be said to hold what was never copied there.
-    bool is_pending = false;  // A relaxed fetch of it was not looked at yet.
+    bool is_spoiled = false;  // Slots may claim pieces that were never copied there.
+    bool is_pending = false;  // A relaxed fetch of it was not checked yet.
   };
   class UsedStream;
 
@@ -79,7 +79,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Result<SparseView> FetchSome(const SparseWanted& wanted, gpu::Stream stream);
   SparseView ViewOf(uint32_t layer) const;
   Status TellWrong(uint32_t layer) const;
-  // Pages that the layer's last fetch lacked, and how many pieces that were.
+  // Pages that the layer's last fetch lacked, and how many pieces these were.
   std::set<size_t> FaultsOf(uint32_t layer, uint64_t * pieces) const;
   Status BringPages(std::span<const size_t> pages, uint64_t timeout_ns);
   Status LookAtPending();
@@ -104,18 +104,18 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   const engine::GpuWaits& waits_ = arena_->waits();
   const uint64_t process_id_ = waits_.scheduler().ProcessId();
   const BranchId branch_;
-  // Both change while nobody fetches and no job runs. Who notes a prefetch reads layout_.pieces.
+  // Both change only while nobody fetches and no job runs. Prefetch reads layout_.pieces.
   std::shared_ptr<const engine::SparseSource> source_;
   mutable engine::SparseLayout layout_;
   uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
   std::unique_ptr<engine::SparseMemory> memory_;
   SparseArenaState::Counters counters_;
 
-  io::Turn turn_{waits_.scheduler()};  // Of who fetches.
-  // Of who enqueues, up to the event, so that a page that no table names any more is not waited for
-  // too early.
+  io::Turn turn_{waits_.scheduler()};  // Held by the fetching thread.
+  // Held by the enqueuing thread, up to the event: else a page that no table names any more might
+  // not be waited for long enough.
   io::Turn enqueue_turn_{waits_.scheduler()};
-  bool is_lost_ = false;         // What was enqueued cannot be waited for. By enqueue_turn_.
+  bool is_lost_ = false;         // Enqueued work cannot be waited for. By enqueue_turn_.
   std::vector<Layer> layers_;    // By turn_; the events, by enqueue_turn_.
   bool has_sent_pieces_ = true;  // Else the device may take pieces beyond the last. By turn_.
 
@@ -123,7 +123,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   std::set<size_t> to_read_ CAIRN_GUARDED_BY(background_mutex_);
   bool job_is_posted_ CAIRN_GUARDED_BY(background_mutex_) = false;
   bool is_paused_ CAIRN_GUARDED_BY(background_mutex_) = false;
-  Status background_ CAIRN_GUARDED_BY(background_mutex_);  // What a job met, until it is told.
+  Status background_ CAIRN_GUARDED_BY(background_mutex_);  // Error of a job, until it is returned.
   std::atomic<uint32_t> jobs_ended_{0};                    // Word to wait for.
 };
 

@@ -31,8 +31,8 @@ Result<std::shared_ptr<const SparseSource>> SparseSource::Take(const WriteMeans&
     const uint64_t begin = node->lanes[kTokenLane].start;
     if (begin < source->tokens_) source->path_.push_back({begin, node->id});
   }
-  // Of every node: with the last branch that needs it the one at the end goes, lease or not, and
-  // then nothing else would keep those above as they are.
+  // A lease on every node: when the last branch that needs it goes, the node at the end dies, lease
+  // or not, and then nothing else would keep those above unchanged.
   std::vector<LeasedPart> parts;
   uint64_t end_on_node = source->tokens_;
   for (const Step& step : source->path_) {

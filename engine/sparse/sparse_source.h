@@ -17,7 +17,7 @@ namespace cairn::engine {
 
 class SparseSource {
  public:
-  // Of the branch's tokens those before `end`, UINT64_MAX: all. What is named outlives this.
+  // The branch's tokens before `end`, UINT64_MAX: all. The referenced objects outlive this.
   // kNotFound; kInvalidArgument: it has none, or fewer.
   static Result<std::shared_ptr<const SparseSource>> Take(const WriteMeans& means,
                                                           JoinedAppends* joined, BranchId branch,

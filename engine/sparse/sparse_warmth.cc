@@ -24,7 +24,7 @@ FieldWriter Encode(const SparseLayout& layout, std::span<const uint32_t> pieces)
   return fields;
 }
 
-// Pieces that there are, none twice; nothing where it is of other options.
+// Existing pieces, without duplicates; nothing if the table is of other options.
 std::optional<std::vector<uint32_t>> Decode(const SparseLayout& layout,
                                             std::span<const std::byte> frame) {
   const auto fields = FieldReader::Parse(frame);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which pieces a session has in slots, by use, as a derived table of the branch: the next session
-// begins with them. A table that is lost, or damaged, or of other options costs the beginning, and
-// nothing else.
+// The pieces that a session has in slots, by use, as a derived table of the branch: the next
+// session begins with them. If the table is lost, damaged, or of other options, that session begins
+// empty, and nothing else is lost.
 //
 //   fragment   of the KV lane of the group, at the position that the session reads up to; a slice
 //              for each head of each layer
@@ -25,7 +25,7 @@ using PiecesByUse = std::vector<std::vector<uint32_t>>;
 // Errors: those of DerivedTables::Make.
 Status WriteWarmth(DerivedTables* derived, BranchId branch, uint64_t position,
                    const SparseLayout& layout, const PiecesByUse& pieces);
-// The newest of at most that position. kNotFound: there is none that these options can use.
+// The newest that is not beyond that position. kNotFound: there is none that these options can use.
 Result<PiecesByUse> ReadWarmth(DerivedTables* derived, BranchId branch, uint64_t at_most,
                                const SparseLayout& layout);
 

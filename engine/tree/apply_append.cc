@@ -105,7 +105,7 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     ends[lane] = node->lanes[lane].end;
     held_before[lane] = held(node->lanes[lane]);
   }
-  // Of the states only the last that was there may have been replaced.
+  // Only the last state that was there may have been replaced.
   const auto last = [](const std::vector<Mark>& marks) {
     return marks.empty() ? Mark() : marks.back();
   };
@@ -208,7 +208,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
     lane.extents.push_back(gap);
     tree_->UseExtent(node, range.lane, gap, 1);
   }
-  // Commit finds the others from the lane's end.
+  // Commit finds the other extents from the lane's end.
   if (gaps && !place.known()) filled_.push_back({node->id, range.lane, range.begin});
   lane.extents.push_back({.begin = range.begin,
                           .count = static_cast<uint32_t>(range.count),

@@ -16,7 +16,7 @@ void TreeChanges::UseId(uint64_t id) {
   tree_->SetNextId(std::max(tree_->next_id(), id + 1));
 }
 
-// Nothing is allocated from the first change on, nor when that is undone: what was there is kept.
+// Nothing is allocated after the first change, nor by the undo: memory is kept for it.
 void TreeChanges::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) {
   struct Before {
     uint64_t node, version;
@@ -35,7 +35,7 @@ void TreeChanges::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
     }
     moved.node = before->node;
     moved.lengths.swap(before->lengths);
-    moved.version = before->version;  // Nobody saw the other one.
+    moved.version = before->version;  // No reader saw the other one.
     if (Node* const old = tree->residency().MutableNode(moved.node); old != nullptr) {
       old->refs.insert(std::move(before->ref));
       ++old->users;
@@ -68,7 +68,7 @@ Status TreeChanges::ApplyModel(const Op& op) {
   return Status::Ok();
 }
 
-// What refers to the description keeps the one it has: they differ in what that left unset.
+// Holders of the description keep the one that they have: the two differ only in unset settings.
 Status TreeChanges::ApplyKnownModel(const Op& op, ModelSpec spec) {
   const std::shared_ptr<const ModelSpec> known = tree_->FindModel(op.other);
   if (known == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
@@ -138,11 +138,11 @@ Status TreeChanges::ApplyFork(const Op& op) {
   create.policy = op.policy;
   if (source != nullptr) {
     tree_->dirty().Touch(source);
-    source->reused = true;  // Also when it is undone: somebody wanted to.
+    source->reused = true;  // Stays after an undo: a caller wanted to.
     source->used_at_ns = std::max(source->used_at_ns, op.time_ns);
   }
   CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
-  tree_->dirty().NoteReplayRead();  // Of the source, which does not change.
+  tree_->dirty().NoteReplayRead();  // For the source, which does not change.
   Head& head = tree_->residency().HeadAt(op.branch);
   head.reused = true;
   MoveHead(&head, node == nullptr ? nullptr : tree_->residency().MutableNode(node->id),
@@ -182,7 +182,7 @@ Status TreeChanges::ApplyRename(const Op& op) {
   Head* const renamed = tree_->residency().MutableHead(op.branch);
   if (renamed == nullptr) return Unfit(op, "no such branch");
   struct Before {
-    std::string name;  // Then the new one.
+    std::string name;  // After the swap: the new one.
     Tree::NameKey made;
     Residency::Names::node_type key{};
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seals: what was read elsewhere now lies in a table, as far as it still lies where it lay then.
+// Seals: content that was read elsewhere is now in a table, except parts that have moved since.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -29,7 +29,7 @@ Status TreeChanges::ApplySeal(const Op& op) {
   return Status::Ok();
 }
 
-// From now on the tree knows the table; `stored_bytes` more of it were put to use.
+// From now on the tree knows the table; `stored_bytes` more of it are in use.
 void TreeChanges::NameTable(const OpTable& table, uint64_t stored_bytes) {
   const bool is_new = !tree_->tables().contains(table.number);
   transaction_->PushUndo([tree = tree_, is_new, number = table.number, stored_bytes] {
@@ -63,7 +63,7 @@ Status TreeChanges::SealLane(Node* node, const SealedRange& range, const Place& 
   return Status::Ok();
 }
 
-// Extents [first, last) of a lane give way to others of the same positions.
+// Replaces extents [first, last) of a lane by others of the same positions.
 void TreeChanges::ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,
                                  std::vector<Extent> now) {
   std::vector<Extent>& extents = node->lanes[lane].extents;
@@ -77,7 +77,7 @@ void TreeChanges::ReplaceExtents(Node* node, size_t lane, size_t first, size_t l
     const auto end = at + static_cast<ptrdiff_t>(count);
     for (auto extent = at; extent != end; ++extent) tree->UseExtent(node, lane, *extent, -1);
     if (count == into.size()) {
-      std::copy(into.begin(), into.end(), at);  // What follows stays where it is.
+      std::copy(into.begin(), into.end(), at);  // Later extents stay where they are.
     } else {
       extents.erase(at, end);
       extents.insert(extents.begin() + static_cast<ptrdiff_t>(first), into.begin(), into.end());

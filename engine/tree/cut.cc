@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cuts of a node's end: in place by a rewind, and of a loose node (liveness.h) by a log record of
-// its own. What is cut decides which extents a later seal names, so a replay must not decide it
-// anew.
+// Cuts of a node's end: in place by a rewind, and of a loose node
+// (liveness.h) by a log record of its own. The cut determines which
+// extents a later seal names, so replay must not decide it anew.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -16,8 +16,8 @@ namespace cairn::engine {
 
 namespace {
 
-// A cut of a node. Only what is cut is copied; all of it before the first change, so that neither
-// the cut nor its undoing can fail.
+// A cut of a node. Only the parts that are cut are copied, all of them before the first change, so
+// that neither the cut nor its undo can fail.
 class NodeCut {
  public:
   NodeCut(const Node& node, const std::vector<uint64_t>& lengths) : length_(lengths[kTokenLane]) {
@@ -145,8 +145,8 @@ Status TreeChanges::ApplyCut(const Op& op) {
   return Status::Ok();
 }
 
-// To one length a lane; states and spans go with the tokens. A span that the cut goes through ends
-// there: what is appended later is not its content.
+// One length for each lane; states and spans are cut with the tokens. A span that the cut goes
+// through ends there: later appends are not its content.
 void TreeChanges::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
   const auto cut = std::make_shared<const NodeCut>(*node, lengths);
   std::function<void()> undo = [tree = tree_, node, cut] { cut->Undo(tree, node); };

@@ -24,8 +24,8 @@ bool HasState(std::span<const LaneRange> lanes) {
   });
 }
 
-// Whether something but this branch reaches the position or goes beyond. Where memory does not
-// know, it does.
+// Whether anything but this branch needs the node at the position or beyond. True if memory does
+// not know.
 bool IsSharedAt(const Node& node, uint64_t position, uint64_t branch) {
   if (!CAIRN_KEPT(kLiveStateShared)) return false;
   if (!node.knows_all_refs() && node.refs_from.position >= position) return true;
@@ -274,7 +274,8 @@ Result<Op> ResolveAppend(const Tree& tree, uint64_t branch, std::vector<LaneRang
   op.spans = std::move(spans);
   const Node* node = tree.OnPath(head->node);
   bool extend = node != nullptr && node->owner == branch;
-  // A state without a token stands where others may end or leave: they keep what they have there.
+  // A state without a token lies where other branches or children may end: they keep the state they
+  // have.
   extend = extend && (length_after != op.position || !HasState(op.lanes) ||
                       !IsSharedAt(*node, op.position, branch));
   for (size_t lane = 0; extend && lane < head->lengths.size(); ++lane) {
@@ -301,7 +302,7 @@ Result<Op> ResolveRewind(const Tree& tree, uint64_t branch, uint64_t length) {
   const Node* node = tree.OnPath(head->node);
   if (node != nullptr && node->owner == branch && length >= node->lanes[kTokenLane].start &&
       head->lengths[kTokenLane] == node->lanes[kTokenLane].end) {
-    // Where memory does not know it is taken for granted that something reaches beyond.
+    // If memory does not know, something is assumed to reach beyond.
     bool beyond = node->refs_from.position > length || tree.leases().LeasedTo(node->id) > length;
     for (auto ref = node->refs.rbegin();
          !beyond && ref != node->refs.rend() && ref->position > length; ++ref) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an operation comes to: its arguments are checked against the tree, and what is left to
-// decide (which node, in place or not) is decided. The result is an Op, which TreeChanges applies,
-// now and in every replay. Nothing here changes the tree.
+// Decides what an operation does: its arguments are checked against the tree, and open choices
+// (which node, in place or not) are made. The result is an Op, which TreeChanges applies, now and
+// in every replay. Nothing here changes the tree.
 //
-// The commit lock is held from the decision until the op is applied. What an operation names is in
+// The caller holds the commit lock until the op is applied. Whatever the operation names is in
 // memory if it exists (tree_loader.h). Every failure is an operating error of the caller: kNotFound
-// for a branch, model or node that is not there, kAlreadyExists for a name, kInvalidArgument.
+// for a missing branch, model or node, kAlreadyExists for a name, kInvalidArgument.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@
 
 namespace cairn::engine {
 
-// kInvalidArgument beyond so many bytes, or with a NUL. `what`: "name", "namespace".
+// kInvalidArgument if longer than `bytes_max`, or with a NUL. `what`: "name", "namespace".
 Status CheckNameBytes(std::string_view name, uint64_t bytes_max, const char* what);
 
 // --- Models, branches, policies (decisions.cc)
 Result<Op> ResolveModel(const Tree& tree, const ModelSpec& spec);
-// The op by which a model that is there gets what `spec`, which agrees with it, says and it leaves
-// unset. kModelMismatch when together they make no model.
+// The op that adds to a known model the settings which `spec` has and the model leaves unset.
+// `spec` agrees with it otherwise. kModelMismatch: together they make no valid model.
 Result<Op> ResolveKnownModel(const Tree& tree, uint64_t model, const ModelSpec& spec);
 // A branch without a ttl gets that of its namespace.
 Result<Op> ResolveCreate(const Tree& tree, uint64_t model, const std::string& name,
@@ -50,30 +50,30 @@ Result<Op> ResolveRewind(const Tree& tree, uint64_t branch, uint64_t length);
 // `lanes` with strips set, each within one Hole (path.h).
 Result<Op> ResolveFill(const Tree& tree, uint64_t branch, std::vector<LaneRange> lanes);
 
-// --- What is derived (derive.cc)
-// The op by which the node names `table`, whose number no node knows yet: it was computed of the
-// path up to `position`, which must lie on the node, beyond where that begins. kNotFound else.
+// --- Derived tables (derive.cc)
+// The op that names `table` on the node. No node knows that number yet. The table was computed from
+// the path up to `position`, which must lie on the node, beyond its beginning; else kNotFound.
 Result<Op> ResolveDerive(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
                          const OpTable& table);
-// The op by which the node names this table no more. kNotFound: it does not.
+// The op that removes the name of this table from the node. kNotFound: the node does not name it.
 Result<Op> ResolveDropDerived(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
                               uint64_t table);
 
-// --- What the space thread decides. (ResolveSeal: seal_source.h.)
-// What only this branch needs loses its KV (evict.cc). What must be known of others and is not in
-// memory is added to `missing`: then it is to be decided again with that.
+// --- Decisions of the space thread. (ResolveSeal: seal_source.h.)
+// KV that only this branch needs is evicted (evict.cc). Branches and nodes that must be known for
+// that and are not in memory are added to `missing`: load them and decide again.
 struct EvictNeeds {
   std::vector<uint64_t> branches, nodes;
   bool any() const { return !branches.empty() || !nodes.empty(); }
 };
-// At most about `ranges_max` ranges, from the leaf up, so that the op fits a record: when there are
-// as many, it is to be decided again after it was applied, and goes on from there.
+// At most about `ranges_max` ranges, from the leaf up, so that the op fits a record. If it has that
+// many, apply it and decide again: that goes on from there.
 Result<Op> ResolveEvict(const Tree& tree, uint64_t branch, size_t ranges_max, EvictNeeds* missing);
-// What the ranges of such an op hold, as NamespaceUse::bytes counts it.
+// Bytes of the ranges of such an op, as NamespaceUse::bytes counts them.
 uint64_t EvictedBytes(const Tree& tree, const Op& op);
-// The op by which `node` takes in its parent (join.cc). kNotFound: it has none, that is needed by
-// others or in use (Residency::Use), not all that needs it is in memory, or it is another
-// namespace's.
+// The op by which `node` takes in its parent (join.cc). kNotFound: it has no parent, the parent is
+// needed by others, in use (Residency::Use) or of another namespace, or memory does not have
+// everything that needs it.
 Result<Op> ResolveJoin(const Tree& tree, uint64_t node);
 // The op that cuts a loose node to its farthest ref (cut.cc). kNotFound: it is gone, reaches no
 // farther, or memory does not know that ref.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is computed of KV (landmarks, low-rank keys, ...) lies in tables of its own, which nodes
-// name: by the position up to which the path was read. It lives as long as that content: a cut or
-// an eviction below the position takes it away, a join hands it on, and with the node it goes. Its
+// Data computed from KV (landmarks, low-rank keys, ...) lies in tables of its own, which nodes
+// name, by the position up to which the path was read. It lives as long as that content: a cut or
+// an eviction below the position removes it, a join hands it on, and it dies with the node. Its
 // table is then deleted like any other that nothing needs.
 #include <algorithm>
 #include <functional>
@@ -83,7 +83,7 @@ Status TreeChanges::ApplyDerive(const Op& op) {
   return Status::Ok();
 }
 
-// What goes on beyond that position.
+// Drops marks beyond that position.
 void TreeChanges::DropDerived(Node* node, uint64_t beyond) {
   const auto first = std::partition_point(node->derived.begin(), node->derived.end(),
                                           [&](const Mark& m) { return m.position <= beyond; });
@@ -93,13 +93,13 @@ void TreeChanges::DropDerived(Node* node, uint64_t beyond) {
                  {});
 }
 
-// Marks [first, last) give way to others.
+// Replaces marks [first, last) by others.
 void TreeChanges::ReplaceDerived(Node* node, size_t first, size_t last, std::vector<Mark> now) {
   const auto at = [node](size_t index) {
     return node->derived.begin() + static_cast<ptrdiff_t>(index);
   };
   const std::vector<Mark> gone(at(first), at(last));
-  // The list that is not the node's: undoing swaps them, and takes no memory.
+  // The list that is not in the node: undoing swaps the two and takes no memory.
   const auto other = std::make_shared<std::vector<Mark>>(node->derived.begin(), at(first));
   other->insert(other->end(), now.begin(), now.end());
   other->insert(other->end(), at(last), node->derived.end());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which part of the tree the index does not have as it is: ids of all that changed since the last
-// dump, also of what is gone. A dump (tree_records.h) writes that and nothing else, then clears it.
+// The part of the tree in which the index is out of date: ids of everything that changed since the
+// last dump, also of what is gone. A dump (tree_records.h) writes exactly that, then clears it.
 // Part of a Tree: the commit lock guards it. No I/O.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace cairn::engine {
 
 class DirtyRecords {
  public:
-  // Each is in it once. The id is noted before the record is marked: what is marked and not noted
-  // would never reach the index. May throw, unless ReserveNodes made room.
+  // Each id is in it once. The id is noted before the record is marked: a marked record without an
+  // id would never reach the index. May throw, unless ReserveNodes made room.
   void Touch(Node* node);
   void Touch(Head* head);
   void TouchModel(uint64_t model);
   void NoteGoneTable(uint64_t table) { gone_tables_.push_back(table); }
-  // Room for all nodes in memory, which are so many: they may die where nothing can fail.
+  // Makes room for all `in_memory` nodes: they may die where nothing can fail.
   void ReserveNodes(size_t in_memory);
 
   std::span<const uint64_t> heads() const { return heads_; }
@@ -31,11 +31,11 @@ class DirtyRecords {
   // Tables that were forgotten since the last dump.
   std::span<const uint64_t> gone_tables() const { return gone_tables_; }
   size_t count() const { return heads_.size() + nodes_.size(); }  // Branches and nodes.
-  // All of it is dumped. The marks of heads and nodes are the caller's. Cannot fail.
+  // All of it is dumped. The marks of heads and nodes are cleared by the caller. Cannot fail.
   void Clear();
 
-  // Branches and nodes that a replay of what changed since ForgetReplayReads would read from the
-  // index, about: not those that were made since then.
+  // About how many branches and nodes a replay of the changes since ForgetReplayReads would read
+  // from the index. Those that were made since then are not counted.
   size_t replay_reads() const { return replay_reads_; }
   void NoteReplayRead() { ++replay_reads_; }
   void ForgetReplayReads() { replay_reads_ = 0; }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes when room is needed, and how it comes back.
+// Evicts KV when room is needed, and fills it again.
 //
-// The KV of a position is needed by every branch whose path holds it, unless that branch was
-// evicted itself. A node knows what ends on it or leaves it (Node::refs), farthest first, so up to
-// where something is needed is the first of them that is not evicted. Nothing is counted.
+// A position's KV is needed by every branch whose path holds it and that was not evicted itself. A
+// node knows the branches and children that end on it or leave it (Node::refs), farthest first. So
+// its KV is needed up to the first of them that is not evicted. No counts are stored.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -17,7 +17,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Positions [begin, end) of an extent that lies nowhere.
+// Positions [begin, end) of an absent extent.
 Extent PartOf(const Extent& absent, uint64_t begin, uint64_t end) {
   Extent part{.begin = begin, .count = static_cast<uint32_t>(end - begin), .place = {}};
   part.place.table = absent.place.table;
@@ -37,7 +37,7 @@ Result<Op> ResolveEvict(const Tree& tree, uint64_t branch, size_t ranges_max, Ev
   Ref own{head->lengths[kTokenLane], Ref::kHead, branch};
   for (const Node* node = tree.OnPath(head->node);
        node != nullptr && op.sealed.size() < ranges_max;) {
-    // Up to where something else needs it.
+    // Position up to which something else needs it.
     uint64_t needed = 0;
     bool is_needed = false;
     for (auto ref = node->refs.rbegin(); ref != node->refs.rend() && !is_needed; ++ref) {
@@ -54,7 +54,7 @@ Result<Op> ResolveEvict(const Tree& tree, uint64_t branch, size_t ranges_max, Ev
       if (missing->any()) return op;
       if (is_needed) needed = ref->position;
     }
-    // Of those before it nothing is known.
+    // Nothing is known about the refs before it.
     if (!is_needed && !node->knows_all_refs()) {
       needed = node->refs_from.position;
       is_needed = true;
@@ -104,7 +104,7 @@ uint64_t EvictedBytes(const Tree& tree, const Op& op) {
 
 // ---------------------------------------------------------------- applying
 
-// All that ends on this node, or leaves it, needs its KV and that of what is above.
+// Everything that ends on this node or leaves it needs its KV and that of the nodes above.
 void TreeChanges::NeedKv(Node* node) {
   std::vector<Node*> needed;
   for (; node != nullptr && node->kv_gone; node = tree_->residency().MutableNode(node->parent)) {
@@ -196,7 +196,7 @@ Status TreeChanges::ApplyFill(const Op& op) {
     const std::vector<Extent>& extents = node->lanes[range.lane].extents;
     const uint64_t end = range.begin + range.count;
     const size_t first = ExtentAt(node->lanes[range.lane], range.begin);
-    size_t last = first;  // Behind the extents that it lies on.
+    size_t last = first;  // Behind the extents that it covers.
     while (last < extents.size() && extents[last].begin < end && extents[last].place.absent()) {
       ++last;
     }

@@ -20,7 +20,7 @@ FragmentLayout::FragmentLayout(const ModelSpec& model, uint32_t lane) {
   group_ = &model.groups[lane - 1];
   position_bytes_ = group_->token_bytes();
   uint32_t largest_row = 1;
-  uint64_t largest_position = 1;  // Of one layer of a plane.
+  uint64_t largest_position = 1;  // In one layer of a plane.
   for (uint32_t plane = 0; plane < group_->planes.size(); ++plane) {
     for (uint32_t head = 0; head < group_->planes[plane].heads; ++head) {
       heads_.push_back({0, plane, head});

@@ -7,8 +7,8 @@
 //            pages of page_rows positions, a frame [position][row]
 //   states   one page: the encoded sampler or metadata as it is, in slices of kStateFrameBytes
 //
-// The layout follows from model and lane alone, but for the number of a state's slices; a fragment
-// tells its page_rows and slices, which must agree.
+// The layout follows from model and lane alone, except the number of a state's slices. A fragment
+// stores its page_rows and slices, which must agree with it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class FragmentLayout {
 
   uint32_t slices() const { return slices_; }
   uint32_t page_rows() const { return page_rows_; }
-  // Of one position before it is packed; 0 for states.
+  // Bytes of one position before it is packed; 0 for states.
   uint64_t position_bytes() const { return position_bytes_; }
 
   // --- KV lanes only
@@ -39,9 +39,9 @@ class FragmentLayout {
   uint32_t slices_per_layer() const { return static_cast<uint32_t>(heads_.size()); }
   HeadSlice At(uint32_t slice) const;
   uint32_t SliceOf(const HeadSlice& at) const;
-  // Of a frame of `rows` positions of this slice.
+  // Shape of a frame of `rows` positions of this slice.
   FrameShape Shape(uint32_t slice, uint32_t rows) const;
-  // What is quantised before it is packed, and how; kNone: it is packed as it is.
+  // Whether and how the slice is quantised before it is packed; kNone: it is packed as it is.
   FrameScales Scales(uint32_t slice) const;
   // Whether some slice is quantised.
   bool lossy() const { return lossy_; }

@@ -23,7 +23,7 @@ enum HeadField : uint16_t {
   kHeadUpdated = 6,
   kHeadVersion = 7,
   kHeadUsed = 8,
-  kHeadKeep = 9,  // KeepBytes; without: all zero.
+  kHeadKeep = 9,  // KeepBytes; if absent: all zero.
 };
 constexpr std::array<uint16_t, 9> kHeadFields = {1, 2, 3, 4, 5, 6, 7, 8, 9};
 
@@ -40,7 +40,7 @@ Status Move(const std::string& from, const std::string& to, sstable::WriteBatch*
   return to.empty() ? Status::Ok() : batch->Put(to, "");
 }
 
-// The records of the orders in which branches go.
+// The records that order branches for eviction and expiry.
 Status PutOrders(const Head& head, sstable::WriteBatch* batch) {
   const Head::Dumped& was = head.dumped;
   std::string order, expiry, order_was, expiry_was;
@@ -138,7 +138,7 @@ Result<Head> GetHead(std::string_view key, std::string_view value) {
   return head;
 }
 
-// Of a head that is dumped the room for its name was reserved.
+// Memory for a dumped head's name was reserved.
 void NoteDumped(Head* head) {
   head->dumped.there = true;
   head->dumped.name = head->name;

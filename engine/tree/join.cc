@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node of which nothing is needed but what one child continues becomes part of that child.
-// Content stays where it is: in records, which know no nodes, or in fragments, of which a place
-// says under which node's number they stand. The child takes in the parent and not the other way
-// round, so that branches, which end on nodes, stay where they are; nobody ends on the parent.
+// A node of which only the content that one child continues is needed becomes part of that child.
+// Content stays where it is: in records, which know no nodes, or in fragments, whose places say
+// under which node's number they stand. The child takes in the parent and not the other way round,
+// so that branches, which end on nodes, stay where they are; no branch ends on the parent.
 #include <algorithm>
 
 #include "base/core/check.h"
@@ -15,7 +15,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Why they cannot be joined; empty: they can.
+// The reason why they cannot be joined; empty: they can.
 std::string Difference(const Node& parent, const Node& node) {
   if (parent.ns != node.ns) return "another namespace pays for its parent";
   for (size_t lane = 0; lane < node.lanes.size(); ++lane) {
@@ -31,7 +31,7 @@ Place Inherit(Place place, uint64_t from) {
   return place;
 }
 
-// What a node holds.
+// The content of a node.
 struct Content {
   std::vector<Lane> lanes;
   std::vector<Mark> samplers, metadata, derived;
@@ -59,7 +59,7 @@ Lane JoinLanes(const Lane& first, const Lane& second, uint64_t from) {
     lane.extents.back().place = Inherit(extent.place, from);
   }
   auto next = second.extents.begin();
-  // Neighbours that lie nowhere are one extent.
+  // Adjacent absent extents become one.
   if (!lane.extents.empty() && next != second.extents.end() && next->place.absent() &&
       lane.extents.back().place.table == next->place.table) {
     lane.extents.back().count += next->count;
@@ -69,8 +69,8 @@ Lane JoinLanes(const Lane& first, const Lane& second, uint64_t from) {
   return lane;
 }
 
-// Where both have a state, that of the child is the newer one; `replaced` says what it takes from
-// the parent.
+// If both have a state at a position, the child's is newer; `replaced` gets the parent's states
+// that are dropped.
 std::vector<Mark> JoinMarks(const std::vector<Mark>& first, const std::vector<Mark>& second,
                             uint64_t from, Place* replaced) {
   std::vector<Mark> marks;
@@ -106,7 +106,7 @@ Result<Op> ResolveJoin(const Tree& tree, uint64_t id) {
   const Node* const node = tree.FindNode(id);
   if (node == nullptr || node->parent == 0) return no("it has no parent");
   const Node& parent = *tree.FindNode(node->parent);
-  // `users`: the node, and nobody who has looked at the parent and will come back.
+  // `users`: only the node, and no thread that has looked at the parent and will come back.
   if (OnlyChild(tree, parent.id) != id || parent.users != 1) return no("others need its parent");
   if (tree.leases().LeasedTo(parent.id) != 0) return no("its parent is leased");
   const std::string difference = Difference(parent, *node);
@@ -134,7 +134,7 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   const std::string difference = Difference(*parent, *node);
   if (!difference.empty()) return Unfit(op, difference);
 
-  // What the parent has beyond the place where the child leaves it, nobody needs any more.
+  // Nothing needs the parent's content beyond the place where the child leaves it.
   std::vector<uint64_t> ends;
   for (const Lane& lane : node->lanes) ends.push_back(lane.start);
   CutNode(parent, ends);
@@ -160,7 +160,7 @@ void TreeChanges::NoteMoved(const Node& parent, uint64_t to) {
   tree_->table_uses().NoteJoined(tables);
 }
 
-// The edge from above the parent leads to its child.
+// The edge from above the parent now leads to its child.
 void TreeChanges::RelinkAbove(const Node& parent, uint64_t to) {
   Node* const above = tree_->residency().MutableNode(parent.parent);
   if (above == nullptr) return;
@@ -171,20 +171,20 @@ void TreeChanges::RelinkAbove(const Node& parent, uint64_t to) {
       ref.value() = into;
       above->refs.insert(std::move(ref));
     } else {
-      above->refs.insert(into);  // Memory did not have it.
+      above->refs.insert(into);  // It was not in memory.
     }
   };
   transaction_->PushUndo([relink, was, is] { relink(is, was); });
   relink(was, is);
 }
 
-// The node holds what the parent held up to `ends`, and that is gone.
+// The node takes over the parent's content up to `ends`; the rest of it is gone.
 void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& ends) {
   struct Sides {
-    Content parent, node;  // What they do not hold at the moment.
+    Content parent, node;  // Content that they do not hold right now.
     Place sampler, metadatum;
     uint64_t deltas = 0, tokens = 0;
-    // Live the parent is not; in a replay, which knows fewer refs, it may be.
+    // Live, the parent is decided; in a replay, which knows fewer refs, it may not be.
     bool was_undecided = false;
   };
   const auto sides = std::make_shared<Sides>();
@@ -194,7 +194,7 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   }
   sides->node.samplers = JoinMarks(parent->samplers, node->samplers, parent->id, &sides->sampler);
   sides->node.metadata = JoinMarks(parent->metadata, node->metadata, parent->id, &sides->metadatum);
-  // Those of the child lie beyond where it begins.
+  // The child's own derived marks lie beyond where it begins.
   sides->node.derived = parent->derived;
   sides->node.derived.insert(sides->node.derived.end(), node->derived.begin(), node->derived.end());
   sides->node.spans = parent->spans;
@@ -235,7 +235,7 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   node->unsealed_deltas += sides->deltas;
   node->unsealed_tokens += sides->tokens;
   node->parent = parent->parent;
-  --parent->users;  // The one above has the child instead.
+  --parent->users;  // The node above has the child instead.
   parent->gone = true;
   sums.CountLanes(*node, model, 1);
   tree_->dirty().Touch(parent);

@@ -7,8 +7,8 @@ namespace cairn::engine {
 
 namespace {
 
-// Parts ended by one call of Expire: some ten microseconds under the commit lock. Each commit makes
-// such a call, so the most there can be (kMaxLeases) are over within a thousand.
+// Parts that one call of Expire ends: some ten microseconds under the commit lock. Each commit
+// makes such a call, so the most there can be (kMaxLeases) have ended within a thousand.
 constexpr size_t kEndedAtOnce = 64;
 
 }  // namespace
@@ -33,7 +33,7 @@ void LeaseTable::TakeIn(Positions positions, size_t parts, uint64_t bytes) {
 uint64_t LeaseTable::Grant(std::span<const LeasedPart> parts, uint64_t deadline_ns,
                            uint64_t bytes) {
   CAIRN_CHECK(!parts.empty());
-  // All memory is had first.
+  // Allocate everything first.
   Leases lease;
   std::set<std::pair<uint64_t, uint64_t>> deadline;
   lease.emplace(next_, Lease{{parts.begin(), parts.end()}, deadline_ns, bytes});

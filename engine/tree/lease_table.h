@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lease keeps what nodes hold for a while, for a reader that has no branch there. It is a mark
-// in memory that only decisions look at: a rewind in place, a trim, a join and an eviction leave
-// what is leased as it is. A drop of the last branch does not ask, and a replay never sees a lease.
+// A lease keeps what nodes hold for a while, for a reader that has no branch there. It is a mark in
+// memory that only decisions look at: a rewind in place, a trim, a join and an eviction leave
+// leased content alone. The drop of a last branch does not ask, and a replay never sees a lease.
 #pragma once
 
 #include <cstddef>
@@ -15,31 +15,31 @@
 
 namespace cairn::engine {
 
-// What a node has up to a token position beyond where it begins.
+// The content of a node up to a token position, which lies beyond its beginning.
 struct LeasedPart {
   uint64_t node = 0, position = 0;
 };
 
 class LeaseTable {
  public:
-  // What these nodes have up to these token positions stays until the deadline, which is on the
-  // clock of Expire. Returns the lease's number, never 0. `bytes`: what that holds, for the sum of
-  // them. REQUIRES: there is a part, and each position is beyond where its node begins. Without
+  // Keeps what these nodes hold up to these token positions until the deadline, which is on the
+  // clock of Expire. Returns the lease's number, never 0. `bytes`: size of that, added to bytes().
+  // REQUIRES: there is a part, and each position is beyond where its node begins. If there is no
   // memory it throws, and nothing is granted.
   uint64_t Grant(std::span<const LeasedPart> parts, uint64_t deadline_ns, uint64_t bytes = 0);
   uint64_t Grant(LeasedPart part, uint64_t deadline_ns, uint64_t bytes = 0) {
     return Grant({&part, 1}, deadline_ns, bytes);
   }
-  // It holds these as well. False: it is over. Without memory it throws, and nothing is added.
+  // Adds parts to the lease. False: it is over. If there is no memory it throws and adds nothing.
   bool Extend(uint64_t lease, std::span<const LeasedPart> parts, uint64_t bytes);
-  // False: it is over, and what it was for may be gone.
+  // False: the lease is over, and what it kept may be gone.
   bool Renew(uint64_t lease, uint64_t deadline_ns);
   void Release(uint64_t lease) { ReleaseSome(lease, SIZE_MAX); }  // Nothing, if it is over.
-  // The lease is over, but only so many of its parts end now: a commit must not wait for all of a
-  // large one. True: no part is left. What is left Expire ends, whatever the time.
+  // Ends the lease, but removes only `parts_max` of its parts now, since a commit must not wait for
+  // all parts of a large one. True: no part is left. Expire removes the rest, whatever the time.
   bool ReleaseSome(uint64_t lease, size_t parts_max);
-  // Leases whose deadline is not later than this are over, the longest overdue first. Of many some
-  // are left to the next calls, and hold until then.
+  // Ends leases whose deadline is not later than this, the longest overdue first. If there are
+  // many, some are left to the next calls and hold until then.
   void Expire(uint64_t now_ns);
   void EndAll();  // Their numbers are not given again.
 
@@ -48,7 +48,7 @@ class LeaseTable {
   // Whether this lease holds that much of the node, as its first part.
   bool Holds(uint64_t lease, uint64_t node, uint64_t position) const;
   size_t size() const { return leases_.size(); }
-  size_t parts() const { return parts_; }  // Of all.
+  size_t parts() const { return parts_; }  // Of all leases.
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -65,8 +65,8 @@ class LeaseTable {
   void EndPart(const LeasedPart& part);
 
   uint64_t next_ = 1;
-  uint64_t bytes_ = 0;                                   // Of all.
-  size_t parts_ = 0;                                     // Of all.
+  uint64_t bytes_ = 0;                                   // Of all leases.
+  size_t parts_ = 0;                                     // Of all leases.
   Leases leases_;                                        // By number.
   std::set<std::pair<uint64_t, uint64_t>> by_deadline_;  // {deadline, number}
   Positions positions_;                                  // By node.

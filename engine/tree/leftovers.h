@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that a change left with less need for them than they had, as far as memory noted them:
+// Nodes that a change left with less need for them than before, as far as memory noted them:
 //   undecided  nothing in memory needs it, while the index may know something that does
 //   loose      it may reach beyond the farthest that needs it, until it is cut (cut.cc)
 //   joinable   one child is all that it is for (join.cc)
@@ -20,25 +20,25 @@ namespace cairn::engine {
 
 class Leftovers {
  public:
-  // Room for so many more undecided and loose ones each: they are noted where nothing can fail.
+  // Room for `more` undecided and loose nodes each: they are noted where nothing can fail.
   void Reserve(size_t more);
 
   const std::vector<uint64_t>& undecided() const { return undecided_; }
   // REQUIRES: room.
   void NoteUndecided(uint64_t node) { undecided_.push_back(node); }
-  bool EraseUndecided(uint64_t node);  // False: it was none.
+  bool EraseUndecided(uint64_t node);  // False: it was not undecided.
 
-  // Each once; some may be gone, or cut in a replay. They stay over dumps and openings, until it is
-  // known that they are not loose, or not any more.
+  // Each once; some may be gone, or cut in a replay. They survive dumps and reopening, until it is
+  // known that they are not, or no longer, loose.
   std::span<const uint64_t> loose() const { return loose_; }
-  // `bytes`: what it will lose when it is cut, raw. REQUIRES: room.
+  // `bytes`: raw bytes that it will lose when it is cut. REQUIRES: room.
   void NoteLoose(uint64_t node, uint64_t bytes);
   void LoadLoose(uint64_t node) { loose_.push_back(node); }
   void EraseLoose(uint64_t node);  // Nothing, if it is none.
   uint64_t loose_bytes_noted() const { return loose_bytes_noted_; }
 
-  // Nodes that were seen to have one child left and nothing else; some of the last, and some of
-  // these are no longer so.
+  // Nodes that were seen with one child and nothing else that needs them. Only the latest are kept,
+  // and some of these may need no join any more.
   std::span<const uint64_t> joinable() const {
     return std::span(joinable_).first(std::min(joinable_noted_, joinable_.size()));
   }

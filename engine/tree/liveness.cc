@@ -7,9 +7,9 @@ namespace cairn::engine {
 
 namespace {
 
-// When the branch that reached farthest goes, or ends elsewhere, what it alone had at the end of a
-// node is dead. Who is the farthest then, memory need not know, and a node that lost much loses it
-// once: so the node is only noted, and cut later (cut.cc).
+// When the farthest branch is dropped, or ends elsewhere, the content at the node's end that only
+// it needed is dead. Memory need not know which ref is the farthest then, and a node should be cut
+// once and not for each branch: so the node is only noted, and cut later (cut.cc).
 void NoteLoose(Tree* tree, Node* node) {
   const Lane& tokens = node->lanes[kTokenLane];
   const uint64_t farthest = node->refs.rbegin()->position;
@@ -25,7 +25,7 @@ void NoteLoose(Tree* tree, Node* node) {
   node->loose = true;
 }
 
-// What it held is nobody's any more.
+// Nothing needs its content any more.
 void Bury(Tree* tree, Node* node) {
   tree->dirty().Touch(node);
   TreeSums& sums = tree->sums();
@@ -48,9 +48,9 @@ void Bury(Tree* tree, Node* node) {
 
 }  // namespace
 
-// In a replay what died may hang on still, undecided, as memory does not know all refs. But then no
-// branch is below it, and nothing that memory does not have: all that died since the index was
-// written was loaded for that.
+// In a replay a dead node may still be there, undecided, as memory does not know all refs. But then
+// no branch is below it, and nothing that memory does not have: everything that died since the
+// index was written was loaded for that.
 bool IsNeeded(const Tree& tree, const Node& node, uint64_t from, uint64_t but) {
   std::vector<const Node*> below = {&node};
   while (!below.empty()) {
@@ -60,7 +60,7 @@ bool IsNeeded(const Tree& tree, const Node& node, uint64_t from, uint64_t but) {
     for (auto ref = next.refs.lower_bound(first); ref != next.refs.end(); ++ref) {
       if (ref->id == but) continue;
       const Node* const child = ref->kind == Ref::kEdge ? tree.FindNode(ref->id) : nullptr;
-      // Each child is come to once, by the one edge that is its own.
+      // Each child is visited once, by its own edge.
       if (child == nullptr || child->parent != next.id ||
           child->lanes[kTokenLane].start != ref->position) {
         return true;
@@ -112,7 +112,7 @@ bool IsLeasedAlone(const Tree& tree, const Head& head) {
 
 void DecideFirst(Tree* tree) {
   Leftovers& leftovers = tree->leftovers();
-  leftovers.Reserve(1);  // Its parent may be undecided, or loose, after it.
+  leftovers.Reserve(1);  // Its parent may then be undecided, or loose.
   const uint64_t id = leftovers.undecided().front();
   leftovers.EraseUndecided(id);
   --tree->residency().MutableNode(id)->users;

@@ -37,7 +37,7 @@ void LoggedNodes::Release() {
   kept_ = dumped_ = 0;
 }
 
-// A copy: Forget goes by their order.
+// A copy: Forget relies on the order of the entries.
 std::vector<LoggedNodes::Entry> LoggedNodes::Undumped() const {
   std::vector<Entry> undumped(entries_.begin() + static_cast<ptrdiff_t>(dumped_), entries_.end());
   std::sort(undumped.begin(), undumped.end());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// M records: a model's description. What is registered today fits one; a longer one, of a model
-// from before there were limits, goes on in records behind it.
+// M records: a model's description. Any model registered today fits one record; a longer one, from
+// before there were limits, continues in further records.
 #include <algorithm>
 
 #include "base/core/check.h"

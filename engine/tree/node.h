@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the conversation tree is made of: nodes with their lanes, branches, namespaces, and where
-// content lies. tree.h keeps them right.
+// Parts of the conversation tree: nodes with their lanes, branches, namespaces, and where content
+// lies. tree.h keeps them consistent.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace cairn::engine {
 
-// Instead of a table's number: nothing holds it any more, or never did. On disk.
+// In place of a table's number: the content was evicted, or never existed. On disk.
 inline constexpr uint64_t kEvictedTable = UINT64_MAX;
 inline constexpr uint64_t kGapTable = UINT64_MAX - 1;
 
@@ -27,8 +27,8 @@ struct Place {
   uint64_t table = 0;         // Snapshot table, or kEvictedTable, kGapTable, else 0.
   uint32_t positions = 0;     // Of the fragment.
   uint64_t stored_bytes = 0;  // Of the fragment.
-  // The fragment stands under the number of this node, which was joined with its child; 0: under
-  // that of the node whose place this is.
+  // The fragment stands under the number of this node, which was joined with its child. 0: under
+  // the number of the node that holds this place.
   uint64_t fragment_node = 0;
 
   bool known() const { return log.segment != 0 || table != 0; }
@@ -37,8 +37,8 @@ struct Place {
   bool absent() const { return evicted() || gap(); }
   bool in_table() const { return table != 0 && !absent(); }
   uint64_t FragmentNode(uint64_t node) const { return fragment_node != 0 ? fragment_node : node; }
-  // What `count` positions of the fragment take up; never nothing, since a table of which nothing
-  // is needed is deleted.
+  // Bytes of the fragment that `count` of its positions take up; at least 1, since a table of which
+  // nothing is needed is deleted.
   uint64_t Share(uint64_t count) const {
     return positions == 0 ? 0 : (stored_bytes * count + positions - 1) / positions;
   }
@@ -52,16 +52,16 @@ struct Extent {
   uint32_t count = 0;
   uint32_t op_index = 0;  // Which op of the record (batches).
   Place place;
-  uint32_t prefix_bytes = 0;  // So much of the record must be read for this lane.
-  bool exact = true;          // Delta::exact. What is absent and token ids are.
+  uint32_t prefix_bytes = 0;  // Bytes of the record to read for this lane.
+  bool exact = true;          // Delta::exact. True for absent positions and token ids.
 };
 
 struct Lane {
-  uint64_t start = 0;  // What lies below is on the parent.
+  uint64_t start = 0;  // Positions below are on the parent.
   uint64_t end = 0;
   std::vector<Extent> extents;  // Contiguous from start to end.
-  uint64_t absent = 0;          // Positions that lie nowhere...
-  uint64_t evicted = 0;         // ...and of these, those that did.
+  uint64_t absent = 0;          // Positions that have no content...
+  uint64_t evicted = 0;         // ...and of these, those that had some.
 };
 
 // A state (sampler, metadata) that belongs after `position` tokens.
@@ -75,7 +75,7 @@ inline bool IsDerivedBefore(const Mark& a, const Mark& b) {
   return a.position != b.position ? a.position < b.position : a.strip < b.strip;
 }
 
-// What keeps a node alive up to some position: a branch that ends on it, or a node that leaves it.
+// A reason to keep a node up to some position: a branch that ends on it, or a node that leaves it.
 struct Ref {
   enum Kind : uint8_t { kHead, kEdge };
   uint64_t position = 0;
@@ -84,26 +84,26 @@ struct Ref {
   auto operator<=>(const Ref&) const = default;
 };
 
-// Refs of a node that are read together, and kept when there are more: most nodes never have so
-// many, and they are a block or two of the index.
+// Refs of a node that are read together, and kept in memory if there are more: most nodes never
+// have as many, and they are a block or two of the index.
 inline constexpr size_t kRefsKept = 64;
 
-// Nodes that may be joined with their one child, and that memory remembers.
+// Nodes that may be joined with their one child and are remembered in memory.
 inline constexpr size_t kJoinableKept = 256;
 
-// What the branches of a namespace hold. Whatever holds something, or has a policy, is in memory:
-// namespaces are tenants, not conversations.
+// The content of a namespace's branches, in sums. Every namespace that holds something or has a
+// policy is in memory: namespaces are tenants, not conversations.
 struct NamespaceUse {
   NamespacePolicy policy;
   uint64_t branches = 0, nodes = 0;
   uint64_t bytes = 0;  // See NamespacePolicy::max_bytes.
-  bool dirty = false;  // The index does not have it so.
-  // The sums came from the index. If that lied, branches may use it when it seems empty: it stays
-  // in memory.
+  bool dirty = false;  // The index has an older version.
+  // The sums came from the index. If that is damaged, branches may use the namespace although it
+  // seems empty: so it stays in memory.
   bool was_read = false;
-  // Of appends that were accepted and are still to be applied; in memory only.
+  // Of appends that were accepted and wait to be applied; in memory only.
   uint64_t joined_bytes = 0;
-  // What it would have held, these included, with the last append that was refused for its cap; in
+  // The namespace's bytes, including those, after the last append that was refused for its cap; in
   // memory only.
   mutable uint64_t refused_bytes = 0;
   uint64_t evictions = 0;  // Of its branches, since the opening; in memory only.
@@ -117,22 +117,22 @@ struct Node {
   uint64_t id = 0, model = 0, parent = 0;
   uint64_t owner = 0;           // The one branch that may extend it.
   std::string ns;               // Of the branch that made it...
-  NamespaceUse* use = nullptr;  // ...and what that has; set once it is in the tree.
-  // Of this node, and of all that leave it, nothing needs KV any more: what ends here or leaves is
-  // evicted itself. So its parent may lose the KV that only this one needed.
+  NamespaceUse* use = nullptr;  // ...and its sums; set once it is in the tree.
+  // Nothing needs KV of this node, or of any node that leaves it: every branch that ends here and
+  // every child is evicted itself. So its parent may lose the KV that only this node needed.
   bool kv_gone = false;
   std::vector<Lane> lanes;
   std::vector<Mark> samplers, metadata;  // By position, one at each.
-  // Tables of what was computed of the path up to a position; by that and by kind, which is the
-  // mark's strip. Each is all of its table's use.
+  // Tables that were computed from the path up to a position, ordered by that and by kind, which
+  // stands in the mark's strip. Each is the only use of its table.
   std::vector<Mark> derived;
   std::vector<ContentSpan> spans;  // By begin.
-  // A million branches may leave one node. Those from refs_from on are all here, of those before it
-  // some.
+  // A million branches may leave one node. Refs from refs_from on are all here, of those before it
+  // only some.
   std::set<Ref> refs;
   Ref refs_from;
 
-  // Nothing needs it; as far as memory knows, unless refs_from is the first possible one.
+  // Nothing needs it, as far as memory knows; surely so if refs_from is the first possible ref.
   bool unneeded() const { return refs.empty(); }
   bool knows_all_refs() const { return refs_from == Ref(); }
   // Null: there is none, or memory does not know which it is.
@@ -142,8 +142,8 @@ struct Node {
   // It may reach beyond its farthest ref. In Leftovers::loose then.
   bool loose = false;
 
-  // What the index has of it (tree_records.h): the chunks of a list, and how many of its entries
-  // are still as they were dumped.
+  // The index's version of a list of this node (tree_records.h): its chunks, and how many of its
+  // entries are still as they were dumped.
   struct DumpedList {
     uint32_t chunks = 0;
     size_t same = 0;
@@ -151,7 +151,7 @@ struct Node {
   };
   struct Dumped {
     std::vector<DumpedList> lanes;   // Empty: nothing yet.
-    uint64_t parent = 0, start = 0;  // And where it leaves that.
+    uint64_t parent = 0, start = 0;  // And the position at which it leaves it.
     bool loose = false;
     DumpedList samplers, metadata, derived, spans;
     void LaneChanged(size_t lane, size_t index) {
@@ -162,7 +162,7 @@ struct Node {
   Dumped dumped;
   bool in_index = false;
   bool dirty = false;      // In DirtyRecords.
-  bool off_clock = false;  // Trim met it changed; the next dump puts it back.
+  bool off_clock = false;  // Trim found it changed; the next dump puts it back.
   bool gone = false;       // Nothing needs it. Stays until the index knows.
   // Since it was last sealed, or came into memory.
   uint64_t unsealed_deltas = 0, unsealed_tokens = 0;
@@ -171,7 +171,7 @@ struct Node {
   size_t charge = 0;      // Of Residency::bytes.
 };
 
-// When a branch that was used last then expires; 0: never. It need not be a time that ever comes.
+// When a branch expires that was last used then; 0: never. It may be a time that never comes.
 inline uint64_t ExpiryOf(const Keep& keep, uint64_t used_at_ns) {
   if (keep.pinned || keep.ttl_ns == 0) return 0;
   return keep.ttl_ns > UINT64_MAX - used_at_ns ? UINT64_MAX : used_at_ns + keep.ttl_ns;
@@ -183,18 +183,18 @@ struct Head {
   std::string name, ns;
   const NamespaceUse* use = nullptr;  // Set once it is in the tree.
   std::vector<uint64_t> lengths;      // One a lane.
-  // Grows with every change of the branch's content. Two equal lengths may have different tokens
-  // below them, two equal versions cannot.
+  // Grows with every change of the branch's content. Two states of equal length may have different
+  // tokens; two of equal version cannot.
   uint64_t version = 0;
   uint64_t created_at_ns = 0, updated_at_ns = 0;
   Keep keep;
-  // Appended to, forked or read. Reading is not logged: after a crash that may be forgotten.
+  // Appended to, forked or read. Reads are not logged: a crash may forget them.
   uint64_t used_at_ns = 0;
   bool reused = false;      // Forked, a fork, or read.
-  bool kv_evicted = false;  // As far as other branches let it, since it was last written to.
+  bool kv_evicted = false;  // As far as other branches allow, since its last write.
   uint64_t expires_at_ns() const { return ExpiryOf(keep, used_at_ns); }
 
-  // What the index has of it.
+  // Its state in the index.
   struct Dumped {
     bool there = false;
     std::string name;
@@ -222,11 +222,11 @@ struct LanePiece {
 struct TableUse {
   uint64_t bytes = 0;         // Of the file.
   uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it...
-  uint64_t live_bytes = 0;    // ...and of those, what some node still needs, about.
+  uint64_t live_bytes = 0;    // ...and those that some node still needs, about.
   bool dirty = false;         // The index does not have it so.
-  // More of it died than was live: the index lied. Some of it may be needed, so it stays.
+  // More of it died than was live, so the index was damaged. Some of it may be needed, so it stays.
   bool lied = false;
-  // Nothing was sealed into it: it holds what is derived, and is neither rewritten nor merged.
+  // Nothing was sealed into it: it is a derived table, and is neither rewritten nor merged.
   bool derived() const { return sealed_bytes == 0; }
 };
 
@@ -235,7 +235,7 @@ struct TreeCounts {
   uint64_t branches = 0, nodes = 0;
   uint64_t kv_lanes = 0, kv_extents = 0;
   uint64_t tokens = 0;
-  uint64_t raw_bytes = 0;      // KV of all lanes' positions that have it, and the token ids.
+  uint64_t raw_bytes = 0;      // KV of all positions that have it, and token ids.
   uint64_t evicted_bytes = 0;  // KV that positions had.
   bool operator==(const TreeCounts&) const = default;
 };

@@ -15,7 +15,7 @@ namespace cairn::engine {
 
 namespace {
 
-constexpr size_t kChunkEntries = 64;    // Some 4 KiB, what one more delta costs in a dump.
+constexpr size_t kChunkEntries = 64;  // Some 4 KiB: what one more delta costs in a dump.
 
 // Fields of a node; on disk, never change.
 enum NodeField : uint16_t {
@@ -27,9 +27,10 @@ enum NodeField : uint16_t {
   kNodeNamespace = 6,
   kNodeKvGone = 7,  // 1, or absent.
   kNodeLoose = 8,   // 1: it has a D record; or absent.
-  // 1: some of its extents are approximate; or absent. So that who does not know of that is told.
+  // 1: some of its extents are approximate; or absent. So that a reader which does not know them
+  // refuses.
   kNodeApproximate = 9,
-  kNodeDerived = 10,  // Chunks of what is derived, or absent.
+  kNodeDerived = 10,  // Chunks of derived marks, or absent.
 };
 constexpr std::array<uint16_t, 10> kNodeFields = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
 
@@ -113,7 +114,7 @@ uint32_t Chunks(size_t entries) {
   return static_cast<uint32_t>((entries + kChunkEntries - 1) / kChunkEntries);
 }
 
-// The chunks of `entries` from that of `first_changed` on; deletes those that are no more.
+// The chunks of `entries` from that of `first_changed` on; deletes those beyond the end.
 template <typename T>
 Status PutChunks(uint64_t node, uint16_t lane, const std::vector<T>& entries, size_t first_changed,
                  uint32_t dumped_chunks, sstable::WriteBatch* batch) {
@@ -148,7 +149,7 @@ Status GetChunk(std::string_view key, std::string_view value, std::vector<T>* en
   return Status::Ok();
 }
 
-// By which the index knows it on its parent.
+// Deletes the ref by which the index knows it on its parent.
 Status DeleteEdge(const Node& node, sstable::WriteBatch* batch) {
   const Node::Dumped& dumped = node.dumped;
   if (dumped.parent == 0) return Status::Ok();

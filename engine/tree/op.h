@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a log record does to the tree. An Op is *resolved*: it says which node is extended or
+// The effect of a log record on the tree. An Op is *resolved*: it says which node is extended or
 // created and whether a rewind happened in place, so that replay repeats decisions instead of
 // taking them again. The kinds and field ids are on disk and never change.
 //
@@ -31,8 +31,8 @@
 
 namespace cairn::engine {
 
-// Ids, sequences, segments and tables are counted from 1, and nobody counts so far. 0 says that
-// there is none.
+// Ids, sequences, segments and tables are counted from 1 and never reach this bound. 0 means
+// none.
 inline constexpr uint64_t kNumberMax = uint64_t{1} << 62;
 inline bool IsNumber(uint64_t number) { return number != 0 && number < kNumberMax; }
 
@@ -40,25 +40,24 @@ inline bool IsNumber(uint64_t number) { return number != 0 && number < kNumberMa
 enum class OpKind : uint16_t {
   kModel = 1,   // branch: -, other: model id; spec. See kOpKnown.
   kCreate = 2,  // branch: new id, other: model id; name, namespace.
-  kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves. Or of a
+  kFork = 3,    // branch: new id, other: source branch, node and position: where it leaves. Of a
                 // node: other: 0, source_node.
-  kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before. With a
-                // table: what it holds of the append. KV that begins beyond its lane leaves a gap.
+  kAppend = 4,  // branch, node, other: parent of a new node, position: tokens before. With a table:
+                // part of the append is in it. KV that begins beyond its lane leaves a gap.
   kRewind = 5,  // branch, node: where the head is then (0: nowhere), position: new length.
   kRename = 6,  // branch; name.
   kDrop = 7,    // branch.
   kPart = 8,    // Carries payload of a later kAppend of its unit.
   kBatch = 9,
-  kSeal = 10,  // other: snapshot table, position: its bytes; what it holds from now on.
-  kEvict =
-      11,      // branch that was chosen; sealed: what of its nodes loses its KV, to the lane's end.
-  kFill = 12,  // branch; lanes: KV of positions that lie nowhere, each range on one node.
-  kKeep = 13,  // branch; policy: pinned, priority, ttl.
+  kSeal = 10,   // other: snapshot table, position: its bytes; what it holds from now on.
+  kEvict = 11,  // chosen branch; sealed: ranges of its nodes that lose their KV, to the lane's end.
+  kFill = 12,   // branch; lanes: KV of positions that lie nowhere, each range on one node.
+  kKeep = 13,   // branch; policy: pinned, priority, ttl.
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
-  kJoin = 15,       // node, other: its parent, of which it is all that is left; it takes that in.
+  kJoin = 15,       // node, other: its parent, which nothing else needs; the node takes it in.
   kCut = 16,        // node, position: where it ends from now on, since nothing reaches beyond.
-  // node, position, other: kind, table: what was computed of the path up to there; without a table
-  // it goes.
+  // node, position, other: kind, table: computed from the path up to there. Without a table: the
+  // mark of that kind is removed.
   kDerive = 17,
 };
 const char* OpKindName(uint16_t kind);
@@ -66,9 +65,9 @@ const char* OpKindName(uint16_t kind);
 // Flags of the core.
 inline constexpr uint16_t kOpNewNode = 1;  // kAppend: `node` is made, child of `other`.
 inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is cut.
-inline constexpr uint16_t kOpKnown = 4;    // kModel: it is there; what it left unset is said now.
+inline constexpr uint16_t kOpKnown = 4;    // kModel: known; settings it left unset are set now.
 
-// A lane is what has a length of its own along a path: tokens, and the KV of each layer group.
+// A lane is a stream with its own length along a path: tokens, or the KV of one layer group.
 inline constexpr uint32_t kTokenLane = 0;  // Lane 1 + g: KV of group g.
 // States set at a position (`begin`); `count` is 1.
 inline constexpr uint32_t kSamplerLane = 0xFFFE;
@@ -76,7 +75,7 @@ inline constexpr uint32_t kMetadataLane = 0xFFFF;
 // In the index: content spans, and what is derived.
 inline constexpr uint32_t kSpanLane = 0xFFFD;
 inline constexpr uint32_t kDerivedLane = 0xFFFB;
-// kEvict: of this node nothing needs KV any more (Node::kv_gone); `begin` 0, `count` 1.
+// kEvict: nothing needs KV of this node any more (Node::kv_gone); `begin` 0, `count` 1.
 inline constexpr uint32_t kWholeNodeLane = 0xFFFC;
 
 // Which positions of a lane a record's payload carries, and the first strip that holds them.
@@ -98,21 +97,21 @@ struct SealedRange {
 };
 static_assert(sizeof(SealedRange) == 32);
 
-// kAppend: the table that its sealed ranges lie in. kDerive: the one that is derived. (kSeal has
-// number and bytes in its core.)
+// kAppend: the table that its sealed ranges lie in. kDerive: the derived one. (kSeal has number and
+// bytes in its core.)
 struct OpTable {
   uint64_t number = 0;
   uint64_t bytes = 0;  // Of the file.
 };
 static_assert(sizeof(OpTable) == 16);
 
-// How long something is kept; of a branch (kKeep, also with kCreate and kFork) or of a namespace.
+// Retention of a branch (kKeep, also with kCreate and kFork) or of a namespace.
 struct OpPolicy {
   uint64_t max_bytes = UINT64_MAX;  // Namespace.
   uint64_t ttl_ns = 0;
   uint8_t priority = 0;  // Branch.
   uint8_t pinned = 0;    // Branch.
-  uint8_t evict = 0;     // Namespace: 1 + Evict, or 0: as the store's options say.
+  uint8_t evict = 0;     // Namespace: 1 + Evict; 0: as the store's options say.
   uint8_t persist = 0;   // Namespace.
   uint8_t index = 0;     // Namespace.
   std::array<uint8_t, 3> zero{};
@@ -149,7 +148,7 @@ struct Op {
   uint64_t node = 0;
   uint64_t other = 0;
   uint64_t position = 0;
-  uint64_t time_ns = 0;  // Wall clock, only written down.
+  uint64_t time_ns = 0;  // Wall clock; recorded only.
   std::string name, ns;
   std::vector<std::byte> spec;  // kModel: EncodeModel.
   std::vector<LaneRange> lanes;
@@ -158,7 +157,7 @@ struct Op {
   OpTable table;
   std::optional<OpPolicy> policy{};
   bool exact = true;         // kAppend, kFill: Delta::exact, of all KV of the op and of its parts.
-  uint64_t source_node = 0;  // kFork: what is forked, where that is no branch.
+  uint64_t source_node = 0;  // kFork: the node that is forked, if no branch is.
 };
 
 void EncodeOp(const Op& op, FieldWriter* into);

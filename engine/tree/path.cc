@@ -82,7 +82,7 @@ const Mark* FindDerived(const Tree& tree, const Head& head, uint32_t kind, uint6
 std::vector<ContentSpan> CollectSpans(const Tree& tree, const Head& head, uint64_t begin,
                                       uint64_t end) {
   std::vector<ContentSpan> found;
-  uint64_t node_end = head.lengths[kTokenLane];  // As far as the branch goes on each.
+  uint64_t node_end = head.lengths[kTokenLane];  // As far as the branch uses each.
   for (const Node* node = tree.OnPath(head.node); node != nullptr && begin < node_end;
        node = tree.OnPath(node->parent)) {
     for (auto it = node->spans.rbegin(); it != node->spans.rend(); ++it) {
@@ -112,7 +112,7 @@ std::vector<Hole> FindHoles(const Tree& tree, const Head& head, uint32_t lane, u
 
 namespace {
 
-// It does not reach to the position, and has no state there, either.
+// The node does not reach the position, and has no state there either.
 bool BeginsBehind(const Node& node, uint64_t position) {
   const auto has_state = [position](const std::vector<Mark>& marks) {
     return !marks.empty() && marks.front().position == position;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What holds for every record of a branch and of a node that this library wrote. Its checksum says
-// that a record is as somebody wrote it, not who that was: so it is looked at where it is read, and
-// what uses it later can rely on it.
+// Conditions that hold for every record of a branch and of a node that this library wrote. A
+// checksum only says that a record is as it was written, not that it is right. So they are checked
+// when a record is read, and later code can rely on them.
 #include <string>
 
 #include "cairn/limits.h"
@@ -15,7 +15,7 @@ namespace {
 
 bool IsNumberOrNone(uint64_t number) { return number == 0 || IsNumber(number); }
 
-// What is wrong with a place of `count` positions; empty: nothing.
+// The fault of a place of `count` positions; empty: none.
 std::string WrongPlace(const Place& place, uint64_t count) {
   if (place.in_table() && (!IsNumber(place.table) || !IsNumberOrNone(place.fragment_node))) {
     return "an impossible table, or node within it";

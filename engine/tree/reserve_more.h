@@ -6,8 +6,8 @@
 
 namespace cairn::engine {
 
-// Room for so many more, and when there is none for twice as many: what takes it op by op is moved
-// a few times in all.
+// Room for `more` elements, and if there is not enough, for twice as many: so a container that
+// grows op by op is moved only a few times.
 template <typename T>
 void ReserveMore(std::vector<T>* entries, size_t more) {
   const size_t needed = entries->size() + more;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Namespaces that are not for branches of the caller: those of objects (cairn/objects.h). A
-// namespace of objects is the caller's, behind this prefix; what it holds are branches that only
-// engine/objects/ makes, finds and drops. Names are escaped keys there, which may be twice as long
-// as a key (objects/object_names.h).
+// Namespaces that callers may not use for branches: those of objects (cairn/objects.h). A namespace
+// of objects has the caller's name behind this prefix. Its branches are made, found and dropped
+// only by engine/objects/; their names are escaped keys, which may be twice as long as a key
+// (objects/object_names.h).
 #pragma once
 
 #include <cstdint>

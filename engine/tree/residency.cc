@@ -9,7 +9,7 @@ namespace cairn::engine {
 
 namespace {
 
-// What a map or set keeps for an entry beside it.
+// Overhead of a map or set for each entry.
 constexpr size_t kLinkBytes = 48;
 
 }  // namespace
@@ -148,7 +148,8 @@ void Residency::TrimRefs(uint64_t id) {
 
 void Residency::Trim(size_t max_bytes, size_t steps) {
   steps = std::min(steps, 2 * clock_.size());
-  // Entries of what is gone are dropped on the way; without pressure, when they are the most.
+  // Entries of removed objects are dropped on the way; without pressure, once they are the
+  // majority.
   const bool sweep = clock_.size() > 2 * (heads_.size() + nodes_.size()) + 1024;
   while (!clock_.empty() && steps-- > 0 && (sweep || bytes_ > max_bytes)) {
     const auto entry = clock_.front();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The branches and nodes that are in memory, and what makes room among them. What is here is newer
-// than the index; what is gone stays until the index knows that. With a branch in memory is every
-// node of its path, each counted by its users. Part of a Tree: the commit lock guards it. No I/O.
+// The branches and nodes that are in memory, and how room is made among them. Entries here are
+// newer than the index; dropped ones stay until the index knows. With a branch every node of its
+// path is in memory; each node counts its users. Part of a Tree: the commit lock guards it. No I/O.
 //
-// Room is made by a clock: what was used since the hand passed last gets another round. A node goes
-// after the last that uses it. What changed leaves the clock until it was dumped, so that the hand
-// does not pass over it again and again while most has changed.
+// Room is made by a clock: an entry that was used since the hand passed last gets another round. A
+// node goes after its last user. A changed entry leaves the clock until it is dumped, so that the
+// hand does not pass it again and again while most entries are changed.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class Residency {
   using NameKey = std::tuple<std::string, std::string, uint64_t>;
   void VisitNames(const NameKey& from, const std::function<bool(const NameKey&)>& visit) const;
   bool AnyUsedAfter(uint64_t at_ns) const;
-  size_t bytes() const { return bytes_; }  // About.
+  size_t bytes() const { return bytes_; }  // Approximate.
   uint64_t loads() const { return loads_; }
   size_t node_count() const { return nodes_.size(); }  // Also of those that are gone.
 
@@ -51,27 +51,27 @@ class Residency {
   Head* HeadOrGone(uint64_t branch);
   // REQUIRES: it is in memory, maybe gone.
   Head& HeadAt(uint64_t branch) { return heads_.at(branch); }
-  // What it takes changed.
+  // Updates the memory charged for it after a change.
   void Charge(Node* node);
   void Charge(Head* head);
-  // Names of the heads here. Of these EraseName, ExtractName and InsertName cannot fail.
+  // Names of the heads here. EraseName, ExtractName and InsertName cannot fail.
   using Names = std::set<NameKey>;
   void AddName(const NameKey& key) { names_.insert(key); }
   void InsertName(Names::node_type name) { names_.insert(std::move(name)); }
   Names::node_type ExtractName(const NameKey& key) { return names_.extract(key); }
   void EraseName(const NameKey& key) { names_.erase(key); }
 
-  // --- Coming and going. What comes is remembered first: what the clock does not have never goes.
+  // --- Coming and going. Remember before adding: an entry that the clock lacks is never trimmed.
   void RememberHead(uint64_t branch) { clock_.emplace_back(true, branch); }
   void RememberNode(uint64_t node) { clock_.emplace_back(false, node); }
-  // The same of all that is off the clock. May throw.
+  // The same for everything that is off the clock. May throw.
   void RememberDirty(const DirtyRecords& dirty);
   // REQUIRES: its number is not known. Nothing is charged for it yet.
   Head* AddHead(Head head);
   Node* AddNode(std::unique_ptr<Node> node);
   void NoteLoad() { ++loads_; }  // One of them came from the index.
-  // Forgets it, if it is there. Its name, its users and its place on its node are the caller's.
-  // Cannot fail.
+  // Forgets it, if it is there. Its name, its users and its ref on its node are the caller's to
+  // remove. Cannot fail.
   void RemoveHead(uint64_t branch);
   void RemoveNode(uint64_t node);
 
@@ -79,20 +79,20 @@ class Residency {
   // Keeps a node in memory, as long as it lives. REQUIRES: it is there.
   void Use(uint64_t node) { ++nodes_.at(node)->users; }
   void Unuse(uint64_t node);
-  // Drops what was not used for longest, is not used now and is in the index as it is, until at
-  // most so many bytes are left, or `steps` entries were looked at.
+  // Drops entries that were not used for longest, are unused now and unchanged since their dump,
+  // until at most `max_bytes` are left or `steps` entries were examined.
   void Trim(size_t max_bytes, size_t steps = SIZE_MAX);
   void TrimRefs(uint64_t node);  // REQUIRES: the index has all of them.
 
  private:
-  // Of one entry of the clock. True: it stays on it.
+  // Examines one entry of the clock. True: it stays on it.
   bool PassHead(uint64_t branch, size_t max_bytes);
   bool PassNode(uint64_t node, size_t max_bytes);
 
   std::unordered_map<uint64_t, std::unique_ptr<Node>> nodes_;
   std::unordered_map<uint64_t, Head> heads_;
   Names names_;
-  std::deque<std::pair<bool, uint64_t>> clock_;  // {is a head, id}: the next to be looked at first.
+  std::deque<std::pair<bool, uint64_t>> clock_;  // {is a head, id}, next to be examined first.
   size_t bytes_ = 0;
   uint64_t loads_ = 0;
 };

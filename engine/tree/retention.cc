@@ -47,7 +47,7 @@ uint64_t LengthWithin(const LayerGroup& group, uint64_t kv_length, uint64_t at_m
 
 uint64_t CommonLength(const ModelSpec& model, std::span<const uint64_t> lengths, uint64_t at_most) {
   CAIRN_CHECK(lengths.size() == 1 + model.groups.size());
-  // What one group asks for may be too long for another.
+  // The length that suits one group may be too long for another.
   for (uint64_t before = UINT64_MAX; before != at_most;) {
     before = at_most;
     for (size_t i = 0; i < model.groups.size(); ++i) {

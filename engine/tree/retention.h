@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the retention rules of layer groups (cairn/model.h) mean for positions. A group that keeps
-// not all of them may have *gaps*: stretches of its lane that never had KV (Place::gap).
+// The retention rules of layer groups (cairn/model.h) in terms of positions. A group that need not
+// keep all positions may have *gaps*: stretches of its lane that never had KV (Place::gap).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace cairn::engine {
 
-// An append may leave out what lies before its KV.
+// An append may leave out positions before its KV.
 inline bool MayHaveGaps(const LayerGroup& group) { return group.retention.kind != Retention::kAll; }
-// Its rows are states, of which a request needs one, and not positions.
+// Its rows are states, of which a request needs one, instead of positions.
 inline bool KeepsStates(const LayerGroup& group) {
   return group.retention.kind == Retention::kCheckpoint ||
          group.retention.kind == Retention::kPerRequest;
@@ -26,11 +26,11 @@ struct NeededPositions {
   uint64_t sinks_end = 0, begin = 0, end = 0;
   bool operator==(const NeededPositions&) const = default;
 };
-// What a branch that goes on after `length` tokens needs of the group.
+// Positions of the group that a branch needs to continue after `length` tokens.
 NeededPositions Needed(const LayerGroup& group, uint64_t length);
 
-// The largest length <= at_most for which all that is needed lies below the group's kv_length; gaps
-// are not looked at.
+// The largest length <= at_most for which all needed positions lie below the group's kv_length;
+// gaps are not considered.
 uint64_t LengthWithin(const LayerGroup& group, uint64_t kv_length, uint64_t at_most);
 // The same for all groups that are not optional. `lengths`: of the lanes of a branch, tokens first.
 uint64_t CommonLength(const ModelSpec& model, std::span<const uint64_t> lengths, uint64_t at_most);

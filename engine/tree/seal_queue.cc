@@ -17,8 +17,8 @@ void SealQueue::Note(Node* node, uint64_t tokens, const ModelSpec& model) {
   const bool due = (deltas_ != 0 && node->unsealed_deltas >= deltas_) ||
                    (tokens_ != 0 && node->unsealed_tokens >= tokens_);
   if (!due && !node->seal_due) return;
-  uint64_t token_bytes = PositionKvBytes(model);            // Not of states, which are few,
-  if (token_bytes == 0) token_bytes = model.token_bytes();  // unless they are all there is.
+  uint64_t token_bytes = PositionKvBytes(model);            // Without states, which are few,
+  if (token_bytes == 0) token_bytes = model.token_bytes();  // unless there is nothing else.
   if (!node->seal_due) {
     due_.push_back(node->id);
     node->seal_due = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that got so much KV since they were sealed that they are to be sealed again. Part of a
-// Tree: the commit lock guards it.
+// Nodes that got enough new KV since they were last sealed to be sealed again. Part of a Tree: the
+// commit lock guards it.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ class Residency;
 
 class SealQueue {
  public:
-  // Nodes with KV that got so many tokens or deltas since they were sealed are due; 0: none is for
+  // Nodes with KV are due after this many tokens or deltas since they were sealed; 0: never for
   // that reason.
   void SetLimits(uint64_t tokens, uint64_t deltas) {
     tokens_ = tokens;
     deltas_ = deltas;
   }
   void Reserve(size_t more);
-  // One delta more, with so many tokens. Cannot fail. REQUIRES: Reserve made room.
+  // Counts one delta more, of `tokens` tokens. Cannot fail. REQUIRES: Reserve made room.
   void Note(Node* node, uint64_t tokens, const ModelSpec& model);
-  // Those that are due; they count from zero again.
+  // Takes the nodes that are due; their counts restart from zero.
   std::vector<uint64_t> Take(Residency* memory);
   uint64_t bytes() const { return bytes_; }  // Of the due ones' KV, about.
 

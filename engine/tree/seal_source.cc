@@ -28,8 +28,9 @@ void CollectSealSources(const Tree& tree, uint64_t id,
       }
       const bool full = (uint64_t{source.count} + extent.count) * layout.position_bytes() > bytes ||
                         source.begin / layout.page_rows() != extent.begin / layout.page_rows();
-      // Channels have a scale a page. Joined with others they might get a larger one, and what was
-      // quantised once would change: sealed apart stays apart.
+      // Channels have a scale for each page. Joined with others they might get a larger one, and
+      // values that were quantised once would change: so fragments that were sealed apart stay
+      // apart.
       const bool quantised = layout.lossy() && extent.place.table != 0;
       // A fragment is exact or not as a whole.
       const bool other = source.count > 0 && source.extents.front().exact != extent.exact;
@@ -55,8 +56,8 @@ void CollectSealSources(const Tree& tree, uint64_t id,
   states(node->metadata, kMetadataLane);
 }
 
-// A lane is looked at extent by extent: the first that is not what was read ends the range. What
-// follows an append in place of the cut part is never taken for it, since its place differs.
+// Each lane is compared extent by extent: the first that is not the one that was read ends the
+// range. An append in place of a cut part is never mistaken for it, since its place differs.
 Op ResolveSeal(const Tree& tree, uint64_t table, uint64_t table_bytes,
                std::span<const SealSource> sources) {
   Op op;
@@ -81,7 +82,7 @@ Op ResolveSeal(const Tree& tree, uint64_t table, uint64_t table_bytes,
           break;
         }
         same += extent->count;
-        if (extent->count < read.count) break;  // Cut, so nothing of what follows was read.
+        if (extent->count < read.count) break;  // Cut: nothing behind it is what was read.
         ++extent;
       }
     }

@@ -48,7 +48,7 @@ enum GroupField : uint16_t {
   kInvFreq,
   kMscale,
   kPlane,
-  kPacking,  // Not there where it is empty.
+  kPacking,  // Absent if it is empty.
 };
 constexpr uint16_t kGroupFieldLast = kPacking;
 
@@ -60,7 +60,7 @@ enum PlaneField : uint16_t {
   kDtype,
   kRotary,  // 1: applied.
   kSealedAs,
-  // Those that are unset are not there.
+  // Absent if unset.
   kRotaryState,  // Other than applied.
   kRotaryPairing,
   kRotaryFirst,
@@ -127,7 +127,7 @@ uint32_t U32Or(const FieldReader& reader, uint16_t id, uint32_t absent) {
   return static_cast<uint32_t>(reader.U64Or(id, absent));
 }
 
-// What the limits of models allow fits a record of the index.
+// Whatever the limits of models allow fits a record of the index.
 constexpr uint64_t kNumberBytes = 16;  // A field: header and value.
 constexpr uint64_t TextBytes(uint64_t bytes) { return 8 + AlignUp(bytes, 8); }
 constexpr uint64_t kPlaneBytesMax = 8 + TextBytes(kMaxGroupNameBytes) + 12 * kNumberBytes +
@@ -149,8 +149,8 @@ FieldWriter EncodePlane(const Plane& plane) {
   writer.U64(kDtype, static_cast<uint64_t>(plane.dtype));
   const RotarySpec& rotary = plane.rotary;
   writer.U64(kRotary, rotary.state == RotaryState::kApplied ? 1 : 0);
-  // What says nothing is not there: such models have the bytes that they had before there were
-  // these fields.
+  // Fields with default values are absent: such models keep the bytes that they had before these
+  // fields existed.
   if (plane.sealed_as != SealedAs::kLossless) {
     writer.U64(kSealedAs, static_cast<uint64_t>(plane.sealed_as));
   }

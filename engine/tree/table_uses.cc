@@ -12,12 +12,12 @@ void TableUses::Use(const Place& place, uint64_t count, int sign) {
   if (!place.in_table()) return;
   if (!CAIRN_KEPT(kLiveBytes) && sign < 0) return;
   const auto found = tables_.find(place.table);
-  if (found == tables_.end()) return;  // Forgotten, as the index said that nothing needs it.
+  if (found == tables_.end()) return;  // Forgotten, since the index said that nothing needs it.
   TableUse& use = found->second;
   const uint64_t bytes = place.Share(count);
-  if (sign < 0 && use.live_bytes < bytes) {  // Nor can this be known when the index is read.
+  if (sign < 0 && use.live_bytes < bytes) {  // Reading the index cannot reveal that.
     use.lied = true;
-    use.live_bytes = std::min<uint64_t>(use.live_bytes, 1);  // A dead one remains dead.
+    use.live_bytes = std::min<uint64_t>(use.live_bytes, 1);  // A dead table stays dead.
   } else {
     use.live_bytes += sign > 0 ? bytes : -bytes;
   }

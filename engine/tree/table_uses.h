@@ -16,25 +16,25 @@ namespace cairn::engine {
 
 class TableUses {
  public:
-  // Every table that was sealed and not forgotten, also those that nobody needs any more.
+  // Every table that was sealed and not forgotten, also those that nothing needs any more.
   const std::map<uint64_t, TableUse>& all() const { return tables_; }
-  // Of the tables' bytes, what became needless in this tree's life; some of it twice, when a change
-  // was undone. So it tells that something died.
+  // Bytes of tables that became needless since this tree was opened; some count twice, when a
+  // change was undone. So it only tells that something died.
   uint64_t died_bytes() const { return died_bytes_; }
 
-  // `count` positions that lie at `place` are needed (1) or not any more (-1). Nothing, unless that
-  // is in a table. Cannot fail.
+  // `count` positions that lie at `place` are needed (1) or not any more (-1). Does nothing for a
+  // place that is not in a table. Cannot fail.
   void Use(const Place& place, uint64_t count, int sign);
-  // From now on the tree knows the table; `stored_bytes` more of it were put to use.
+  // From now on the tree knows the table; `stored_bytes` more of it are in use.
   void Name(const OpTable& table, uint64_t stored_bytes);
-  // As it was before Name. `was_new`: the table is forgotten with it. Cannot fail.
+  // Undoes Name. `was_new`: the table is forgotten with it. Cannot fail.
   void Unname(uint64_t number, uint64_t stored_bytes, bool was_new);
   void Load(uint64_t number, const TableUse& use) { tables_[number] = use; }
   // The table's file is gone. REQUIRES: it is known, and nothing in it is live.
   void Forget(uint64_t number);
 
-  // {table, node} since the last dump: content of the node stands in this table under the number of
-  // a node that it was joined with; some twice.
+  // {table, node} since the last dump: content of the node lies in this table under the number of a
+  // node that it was joined with; some twice.
   using Joined = std::pair<uint64_t, uint64_t>;
   std::span<const Joined> joined() const { return joined_; }
   void NoteJoined(std::span<const Joined> joined);

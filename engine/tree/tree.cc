@@ -19,7 +19,7 @@ Status Unfit(const Op& op, const std::string& what) {
 
 const Node* Tree::OnPath(uint64_t node) const {
   const Node* const found = FindNode(node);
-  CAIRN_CHECK(node == 0 || found != nullptr);  // A restore would leave out what lies on it.
+  CAIRN_CHECK(node == 0 || found != nullptr);  // A restore would leave out its content.
   return found;
 }
 
@@ -38,7 +38,7 @@ void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
   if (extent.place.evicted()) node->lanes[lane].evicted += factor * extent.count;
   if (!extent.place.in_table()) return;
   table_uses_.Use(extent.place, extent.count, sign);
-  // The sums take it for raw.
+  // The sums count it raw.
   const uint64_t raw_bytes = extent.count * PositionBytes(ModelOf(*node), lane);
   node->use->bytes += factor * (extent.place.Share(extent.count) - raw_bytes);
 }

@@ -3,13 +3,13 @@
 // The conversation tree: models, nodes, branches, and where the content of every position lies. No
 // locks and no I/O; the commit lock of the store guards it.
 //
-// All of it is in the index (tree_records.h); in memory is what is in use, and what the index does
+// All of it is in the index (tree_records.h). In memory is what is in use, and what the index does
 // not have yet:
 //   - models and tables, always;
 //   - some branches, and with each of them every node of its path;
-//   - whatever changed since the last dump, also what is gone since then.
-// So a branch in memory can be decided about without reading. What is missing is brought in by
-// tree_loader.h before the lock is held for good.
+//   - everything that changed since the last dump, also what was removed since then.
+// So decisions about a branch in memory need no read. tree_loader.h loads whatever is missing
+// before the lock is held for good.
 //
 // A change goes two ways in:
 //   live    Resolve*() (decisions.h) checks the arguments and decides (which node, in place or not)
@@ -17,9 +17,9 @@
 //   replay  the Op comes out of the log
 // and both end in TreeChanges::Apply, so that memory and log cannot drift apart.
 //
-// Tree owns the parts, each with a contract of its own, and answers what is asked of it most. What
-// branches and nodes hold is changed by TreeChanges, and by what dies of a change (liveness.h),
-// alone; what comes from the index, by tree_intake.h and TreeRecords.
+// Tree owns the parts, each with a contract of its own, and answers the most frequent questions.
+// Only TreeChanges, and liveness.h for what dies of a change, modify branches and nodes; only
+// tree_intake.h and TreeRecords bring them in from the index.
 #pragma once
 
 #include <functional>
@@ -46,14 +46,14 @@ class LsmIndex;
 
 namespace cairn::engine {
 
-// Payload of a large append that is in the log already, in front of the record that counts it.
+// Payload of a large append that is already in the log, before the record that makes it count.
 struct Part {
   wal::Location location;
   std::vector<LaneRange> lanes;
   std::vector<uint32_t> prefix_bytes;  // One a lane range.
 };
 
-// What the parts of the tree say alike.
+// Errors that several parts of the tree return.
 Status NoBranch(uint64_t branch);                     // kNotFound.
 Status Unfit(const Op& op, const std::string& what);  // kCorruption: only a bad log can bring it.
 
@@ -65,7 +65,7 @@ class Tree {
     return residency_.FindHead(ns, name);
   }
   const Node* FindNode(uint64_t node) const { return residency_.FindNode(node); }
-  // A node on the path of a branch that is in memory: then it is as well. Null for 0.
+  // A node on the path of a branch that is in memory, so the node is as well. Null for 0.
   const Node* OnPath(uint64_t node) const;
   bool KnowsHead(uint64_t branch) const { return residency_.KnowsHead(branch); }
   bool KnowsNode(uint64_t node) const { return residency_.KnowsNode(node); }
@@ -82,8 +82,8 @@ class Tree {
   using Namespaces = TreeSums::Namespaces;
   const Namespaces& namespaces() const { return sums_.namespaces(); }
   const NamespaceUse* FindNamespace(std::string_view ns) const { return sums_.FindNamespace(ns); }
-  // What died in tables (TableUses::died_bytes), with what loose nodes will lose when they are cut,
-  // raw.
+  // Raw bytes that died in tables (TableUses::died_bytes), and those that loose nodes will lose
+  // when they are cut.
   uint64_t dead_noted_bytes() const {
     return table_uses_.died_bytes() + leftovers_.loose_bytes_noted();
   }
@@ -104,12 +104,12 @@ class Tree {
   LoggedNodes& logged() { return logged_; }
   SealQueue& seal_queue() { return seal_queue_; }
   Leftovers& leftovers() { return leftovers_; }
-  LeaseTable& leases() { return leases_; }  // Of what is to stay, though no branch needs it.
+  LeaseTable& leases() { return leases_; }  // Content that must stay though no branch needs it.
 
-  // Where the rest is; null: there is none.
+  // Has everything that is not in memory; null: there is none.
   const std::shared_ptr<sstable::LsmIndex>& index() const { return index_; }
   void SetIndex(std::shared_ptr<sstable::LsmIndex> index) { index_ = std::move(index); }
-  // Changes whenever the index comes to know something: what was read of it before may be old.
+  // Changes with every write to the index: what was read from it before may be out of date.
   uint64_t generation() const { return generation_; }
   void SetGeneration(uint64_t generation) { generation_ = generation; }
 
@@ -119,14 +119,14 @@ class Tree {
   // Models, branches and nodes share one counter; ids are never reused.
   uint64_t next_id() const { return next_id_; }
   void SetNextId(uint64_t id) { next_id_ = id; }
-  // An id for a node to come, which is then made by a kAppend with that id. Lost when none is.
+  // An id for a node that a kAppend will make. Unused if no append does.
   uint64_t TakeId() { return next_id_++; }
   // Positions of a lane are needed (1) or not any more (-1), within a Recount of the node. Cannot
   // fail.
   void UseExtent(Node* node, size_t lane, const Extent& extent, int sign);
   // The branch was read, or forked. Logged nowhere; may throw.
   void NoteUsed(uint64_t branch, uint64_t now_ns);
-  // The same for one whose use is recorded as later than it can have been.
+  // The same for a branch whose recorded use lies in the future.
   void NoteUsedBefore(uint64_t branch, uint64_t now_ns);
   // The table's file is gone. REQUIRES: nothing in it is live.
   void ForgetTable(uint64_t table);

@@ -21,8 +21,8 @@ void Empty(std::vector<T>* entries) {
 }  // namespace
 
 Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
-  // Two slots more than one op pushes undo steps for lanes, so that push_back cannot throw between
-  // a change and the note of how to undo it.
+  // Two undo steps more than one op pushes, besides those for lanes, so that push_back cannot throw
+  // between a change and its undo step.
   transaction_->ReserveUndo(64 + parts.size() * 2 + op.lanes.size());
   ReserveMore(&touched_, 1 + op.lanes.size());
   ReserveMore(&filled_, op.lanes.size());
@@ -30,7 +30,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
   tree_->seal_queue().Reserve(unsealed_.capacity());
   tree_->logged().Reserve(touched_.size() + 1 + parts.size() + op.lanes.size());
   ReserveMore(&left_, 2);
-  // Each of them may end in a node that cannot be decided about, or in one that is loose then.
+  // Each of them may end in a node that cannot be decided yet, or in a loose one.
   tree_->leftovers().Reserve(left_.capacity());
   Status status;
   switch (op.kind) {
@@ -103,8 +103,8 @@ void TreeChanges::Clear() {
   Empty(&filled_);
 }
 
-// Apply reserved the room. Also when the last entry is the same: that one may be about to be
-// forgotten, because what it stood for was sealed (LoggedNodes::Forget).
+// Apply reserved the room. Notes the node even if it is the last entry: that entry may be about to
+// be forgotten, because its content was sealed (LoggedNodes::Forget).
 void TreeChanges::NoteLogged(uint64_t segment, uint64_t node) {
   tree_->logged().Note(segment, node);
 }

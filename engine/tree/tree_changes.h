@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tree does in a transaction: ops are applied to it, live and in a replay alike.
+// Applies ops to the tree within a transaction, live and in a replay alike.
 #pragma once
 
 #include <span>
@@ -18,7 +18,8 @@ class TreeChanges final : public Transaction::Participant {
       : Participant(transaction), tree_(tree), transaction_(transaction) {}
 
   // kCorruption when the op does not fit the tree (only possible when replaying a bad log); then
-  // the transaction is to be rolled back. `parts`: payload that earlier records of the unit hold.
+  // the caller must roll the transaction back. `parts`: payload that earlier records of the unit
+  // hold.
   Status Apply(const Op& op, std::span<const Part> parts = {});
 
  private:
@@ -56,7 +57,7 @@ class TreeChanges final : public Transaction::Participant {
   Status SealMark(Node* node, const SealedRange& range, const Place& place);
 
   Status AddExtents(Node* node, Head* head, const Op& op, std::span<const Part> parts);
-  // `as`: where it lies, how much of that is read, and whether it is exact.
+  // `as`: where it lies, how much of that must be read, and whether it is exact.
   Status AddRange(Node* node, Head* head, const LaneRange& range, const Extent& as);
   Node* MakeNode(const Op& op, const Head& head);
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
@@ -76,7 +77,7 @@ class TreeChanges final : public Transaction::Participant {
     uint64_t begin = 0;
   };
   std::vector<std::pair<uint64_t, uint64_t>> unsealed_;  // {node, tokens with new KV}
-  std::vector<Filled> filled_;  // Extents beside gaps or between others, without a place yet.
+  std::vector<Filled> filled_;  // Extents beside gaps or between others; placed at commit.
   std::vector<uint64_t> left_;  // Nodes that lost a head or an edge.
 };
 

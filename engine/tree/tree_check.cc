@@ -17,7 +17,7 @@ namespace cairn::engine {
 namespace {
 
 // One pass over all records. They come in the order of their letters, so that branches and nodes
-// are known when what refers to them is read; a node is followed by its chunks.
+// are known when records that refer to them are read; a node is followed by its chunks.
 class RecordCheck {
  public:
   RecordCheck(sstable::LsmIndex* index,
@@ -32,7 +32,7 @@ class RecordCheck {
       if (node_ != nullptr && !key.starts_with(Key('N', node_->id))) FinishNode();
       Take(Record(key, *scan->value()));
     }
-    if (!scan->status().ok()) return Take(scan->status());  // What was not read is not missing.
+    if (!scan->status().ok()) return Take(scan->status());  // Unread records are not missing.
     FinishNode();
     for (const auto& [id, node] : nodes_) {
       const std::string key = Key('N', id);
@@ -84,13 +84,13 @@ class RecordCheck {
     size_t lanes;
     bool kv_gone = false, loose = false;
     bool referred = false;
-    std::optional<uint64_t> farthest{};  // Of what needs it.
+    std::optional<uint64_t> farthest{};  // Of its refs.
   };
   struct SeenHead {
     uint64_t model, node, length;
     size_t lanes;
     bool kv_evicted = false;
-    std::string order, expiry;  // Keys that are still to come.
+    std::string order, expiry;  // Keys that must still come.
     bool named = false, referred = false;
   };
   struct Held {
@@ -99,8 +99,8 @@ class RecordCheck {
   };
 
   struct UsedTable {
-    uint64_t node = 0;   // The first that has content there...
-    uint64_t bytes = 0;  // ...and what all of them need of it.
+    uint64_t node = 0;   // The first node that has content there...
+    uint64_t bytes = 0;  // ...and what all nodes need of it.
   };
 
   void Bad(std::string_view key, const std::string& what) { damaged_(Damaged(key, what)); }
@@ -172,7 +172,7 @@ class RecordCheck {
                             " are");
   }
 
-  // What a branch should have there; the key ends with its id.
+  // The record that a branch should have there; the key ends with its id.
   Status Tick(std::string_view key, std::string SeenHead::* expected) {
     const auto head = heads_.find(GetBig(key.substr(key.size() - 8)));
     if (head == heads_.end() || head->second.*expected != key) {

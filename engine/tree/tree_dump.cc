@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dumps: what of the tree changed goes into the index.
+// Dumps: writes the changes of the tree into the index.
 #include <span>
 #include <string>
 
@@ -13,7 +13,7 @@ namespace {
 
 Status DumpHeads(Tree* tree, sstable::WriteBatch* batch) {
   Residency& memory = tree->residency();
-  // First what goes: another branch may have the name now.
+  // Deletions first: another branch may have the name now.
   for (const uint64_t id : tree->dirty().heads()) {
     const Head* const head = memory.HeadOrGone(id);
     if (head == nullptr) continue;

@@ -19,7 +19,7 @@ Status UnfitBranch(uint64_t branch, const std::string& what) {
                 "the index: branch #" + std::to_string(branch) + ": " + what);
 }
 
-// The lanes of a node begin on its parent, as far as that has them.
+// The lanes of a node begin on its parent, within the parent's lanes.
 bool BeginsOn(const Node& parent, const Node& node) {
   if (parent.model != node.model) return false;
   for (size_t lane = 0; lane < node.lanes.size(); ++lane) {
@@ -38,7 +38,7 @@ bool EndsOn(const Node& node, const Head& head) {
   return true;
 }
 
-// A branch that memory has, or knows to be dropped, stands where memory says and nowhere else.
+// Memory alone says where a branch stands that it has, or knows to be dropped.
 bool IsStale(Residency* memory, uint64_t node, const Ref& ref) {
   if (ref.kind == Ref::kEdge) {
     const Node* const child = memory->NodeOrGone(ref.id);
@@ -114,7 +114,7 @@ Status InsertHead(Tree* tree, Head head) {
   head.use = tree->FindNamespace(head.ns);
   if (head.use == nullptr) return UnfitBranch(head.id, "its namespace is missing");
   memory.RememberHead(head.id);
-  // All memory that this takes, before the first of three places knows the branch.
+  // Allocates everything before the first of three places knows the branch.
   Residency::Names name = {{head.ns, head.name, head.id}};
   std::set<Ref> ref = {{head.lengths[kTokenLane], Ref::kHead, head.id}};
   Head* const inserted = memory.AddHead(std::move(head));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys and values of the tree's records (tree_records.h says what they mean), for those who write,
-// read and check them; nobody else includes this.
+// Keys and values of the tree's records (tree_records.h says what they mean). Only the files that
+// write, read and check the records include this.
 #pragma once
 
 #include <cstdint>
@@ -106,7 +106,7 @@ inline Status Damaged(std::string_view key, const std::string& what) {
   return Status(StatusCode::kCorruption, "index record " + text + ": " + what);
 }
 
-// Of an R record, whose size is right.
+// The ref of an R record. The size of the key was checked.
 inline Result<Ref> GetRef(std::string_view key) {
   const Ref ref{~GetBig(key.substr(9, 8)),
                 static_cast<Ref::Kind>(static_cast<uint8_t>(~GetBig(key.substr(17, 1)))),
@@ -127,7 +127,7 @@ struct TableBytes {
 };
 static_assert(sizeof(TableBytes) == 24);
 
-// And of a P record.
+// The value of a P record.
 struct NamespaceBytes {
   OpPolicy policy;
   uint64_t branches, nodes, bytes;
@@ -137,31 +137,31 @@ static_assert(sizeof(NamespaceBytes) == 48);
 // --- In model_records.cc. The M records of a model.
 Status PutModel(uint64_t id, const ModelSpec& spec, sstable::WriteBatch* batch);
 Result<ModelSpec> GetModel(sstable::LsmIndex& index, uint64_t id);
-// Of an M record: the model that it begins; nothing: it goes on with one.
+// The model that an M record begins; nothing: it continues the one before.
 Result<std::optional<uint64_t>> GetModelId(std::string_view key);
 
-// --- In head_records.cc; what cannot be read is kCorruption naming the record.
+// --- In head_records.cc. kCorruption, naming the record, for one that cannot be read.
 Result<Head> GetHead(std::string_view key, std::string_view value);
-// All its records, so far as they differ from what was dumped.
+// All records of the head that differ from what was dumped.
 Status PutHead(const Head& head, sstable::WriteBatch* batch);
 Status DeleteHead(const Head& head, sstable::WriteBatch* batch);
 bool IsRenamed(const Head& head);
-// The name under which the index has it.
+// Deletes the name under which the index has it.
 Status DeleteName(const Head& head, sstable::WriteBatch* batch);
 
-// --- In node_records.cc; as above.
-// Without its chunks, which follow it; `dumped` says how many.
+// --- In node_records.cc; errors as above.
+// Without its chunks, which are read after it; `dumped` says how many there are.
 Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value);
 Status AddChunk(std::string_view key, std::string_view value, Node* node);
 Status PutNode(const Node& node, sstable::WriteBatch* batch);
 Status DeleteNode(const Node& node, sstable::WriteBatch* batch);
 
-// --- In record_fit.cc; kCorruption naming the record. Of a node with its chunks.
+// --- In record_fit.cc; kCorruption naming the record. For a node with its chunks.
 bool IsNamespace(std::string_view ns);
 Status CheckHead(std::string_view key, const Head& head);
 Status CheckNode(std::string_view key, const Node& node);
 
-// The index has it as it is.
+// The index has its present version.
 void NoteDumped(Head* head);
 void NoteDumped(Node* node);
 

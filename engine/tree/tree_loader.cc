@@ -19,8 +19,8 @@ class Loader {
  public:
   Loader(Tree* tree, std::unique_lock<std::mutex>* lock) : tree_(tree), lock_(lock) {}
 
-  // Passes over all that is needed, until one finds all of it: while the lock was given back, what
-  // was found before may have gone again.
+  // Goes over everything that is needed until one pass finds all of it: while the lock was
+  // released, entries found earlier may have been trimmed again.
   Status Run(const TreeNeeds& needs) {
     do {
       missed_ = false;
@@ -41,7 +41,7 @@ class Loader {
  private:
   using Name = std::pair<std::string_view, std::string_view>;
 
-  // Ids are never given twice, so what the index does not have will never be there.
+  // Ids are never reused, so an id that the index lacks will never be there.
   bool IsUnknown(uint64_t id, bool (Tree::*knows)(uint64_t) const) {
     if (id == 0 || (tree_->*knows)(id) || absent_.contains(id)) return false;
     return Miss();
@@ -53,7 +53,7 @@ class Loader {
     return !free_names_.contains(name) && Miss();
   }
 
-  // The index is to be asked, if there is one.
+  // The index must be asked, if there is one.
   bool Miss() {
     if (Outdated()) free_names_.clear();
     generation_ = tree_->generation();
@@ -95,8 +95,8 @@ class Loader {
     return InsertNamed({ns, name}, std::move(head));
   }
 
-  // Many at once are read together, and what stands behind them. Of those that something happens to
-  // meanwhile LoadName asks again.
+  // Reads many names at once, and the heads behind them. LoadName asks again for those that changed
+  // meanwhile.
   Status LoadNames(const std::vector<Name>& names) {
     std::vector<Name> unknown;
     for (const Name& name : names) {
@@ -116,10 +116,10 @@ class Loader {
     return Status::Ok();
   }
 
-  // What the index says of a name, at this generation.
+  // Takes in the index's answer for a name, at this generation.
   Status InsertNamed(const Name& name, std::optional<Head> head) {
-    // Memory knows better where that branch is now: it was renamed or dropped, or somebody else
-    // loaded it meanwhile, and then it has the name, also when it is not in memory any more.
+    // Memory knows better where that branch is now: it was renamed or dropped, or another thread
+    // loaded it meanwhile; then it has the name, even if it was trimmed again.
     if (!head.has_value() || tree_->KnowsHead(head->id)) {
       if (tree_->FindHead(name.first, name.second) == nullptr) free_names_.insert(name);
       return Status::Ok();
@@ -132,7 +132,7 @@ class Loader {
     return whole ? InsertHead(tree_, std::move(head)) : Status::Ok();
   }
 
-  // A node and what is above it, up to what is in memory. False: look again.
+  // Loads a node and those above it, up to one in memory. False: look again.
   Result<bool> LoadPath(uint64_t id) {
     std::vector<std::unique_ptr<Node>> path;
     uint64_t marked = 0;
@@ -153,8 +153,8 @@ class Loader {
       }
       next = node->parent;
       path.push_back(std::move(node));
-      // A circle comes by a node that was marked, within three times its length (R. P. Brent, BIT
-      // 20, 1980).
+      // Detects a cycle: within three times its length it comes back to a marked node (R. P. Brent,
+      // BIT 20, 1980).
       if (next != 0 && next == marked) {
         return Status(StatusCode::kCorruption,
                       "the index: node " + std::to_string(next) + " is above itself");
@@ -187,7 +187,7 @@ Status LoadNeeds(Tree* tree, std::unique_lock<std::mutex>* lock, const TreeNeeds
     if (!CAIRN_KEPT(kLiveDecided) || !needs.decided || tree->leftovers().undecided().empty()) {
       return Status::Ok();
     }
-    CAIRN_RETURN_IF_ERROR(DecideAll(tree, lock));  // Without the lock at times.
+    CAIRN_RETURN_IF_ERROR(DecideAll(tree, lock));  // Releases the lock at times.
   }
 }
 
@@ -243,7 +243,7 @@ Status LoadFarthest(Tree* tree, std::unique_lock<std::mutex>* lock, uint64_t id)
 
 namespace {
 
-// A node that is needed still, while a join in the log took its parent away: that lied.
+// A node that is still needed, while a join in the log took its parent away: the join is corrupt.
 Status CheckPath(const Tree& tree, uint64_t id) {
   const Node* node = tree.FindNode(id);
   if (node == nullptr || node->unneeded()) return Status::Ok();
@@ -264,7 +264,7 @@ Status DecideAll(Tree* tree, std::unique_lock<std::mutex>* lock) {
     if (node->unneeded() && !node->knows_all_refs()) {
       CAIRN_RETURN_IF_ERROR(LoadFarthest(tree, lock, id));
       CAIRN_RETURN_IF_ERROR(CheckPath(*tree, id));
-      continue;  // Another may be the first by now.
+      continue;  // The first may have changed by now.
     }
     DecideFirst(tree);
   }

@@ -14,7 +14,7 @@ Result<std::optional<Head>> TreeRecords::ReadHead(sstable::LsmIndex& index, uint
   if (!name.has_value()) return std::optional<Head>();
   const std::string key = 'B' + *name;
   CAIRN_ASSIGN_OR_RETURN(const auto value, index.Get(key));
-  // Between the two it may have been renamed or dropped; the caller looks whether it was.
+  // It may be renamed or dropped between the two reads; the caller checks that.
   if (!value.has_value()) return std::optional<Head>();
   CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(key, *value));
   if (head.id != branch) return std::optional<Head>();
@@ -67,7 +67,7 @@ Result<std::vector<Head>> TreeRecords::ReadInOrder(sstable::LsmIndex& index,
        scan->Next()) {
     CAIRN_ASSIGN_OR_RETURN(Head head, GetHead(scan->key(), *scan->value()));
     if (head.ns != ns) break;
-    // A named one has no id in its key, so what was asked from may lie behind it.
+    // A named one has no id in its key, so `from` may lie behind it.
     if (Tree::NameKey{head.ns, head.name, head.id} >= from) heads.push_back(std::move(head));
   }
   CAIRN_RETURN_IF_ERROR(scan->status());

@@ -4,8 +4,8 @@
 //
 //   B <namespace> 0 <name> 0 [<branch>]   a head; an unnamed one has its number in the key
 //   C                                     the sums (TreeCounts), and the next id
-//   D <node>                              a node that may be loose: what lies beyond its farthest R
-//                                         record is dead, and still to be cut off
+//   D <node>                              a node that may be loose: its content beyond its farthest
+//                                         R record is dead, and still to be cut off
 //   F <table> <node>                      content of the node may lie in this table under the
 //                                         number of a node that was joined with it
 //   H <branch>                            the key of its B record, without the letter
@@ -24,12 +24,12 @@
 //   X <expires at> <branch>               a branch with a time to live
 //
 // Keys are the letter and big-endian numbers (u64; lane u16, chunk, piece u32; kind, stage,
-// priority u8), so that a node's records lie together. Nothing is counted: whether a node is needed
-// is whether it has a first R record, and up to where, what that one says.
+// priority u8), so that a node's records lie together. No counts are stored: the first R record of
+// a node says whether the node is needed, and up to where.
 //
-// What changed since the last dump is known to the tree (DirtyRecords); a dump writes that and
-// nothing else, and of a long lane only the chunks from the first change on. All of it are blind
-// puts and deletions. What memory does not have is read one branch at a time.
+// The tree knows what changed since the last dump (DirtyRecords). A dump writes only that, and of a
+// long lane only the chunks from the first change on. All writes are blind puts and deletions.
+// Entries that memory lacks are read one branch at a time.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +49,10 @@ namespace cairn::engine {
 class TreeRecords {
  public:
   // --- Under the commit lock
-  // Puts all that changed. An error leaves the tree as it was, else it counts as dumped: the caller
-  // applies the batch to tree->index() before he gives the lock back.
+  // Puts all that changed. On an error the tree is as before, else it counts as dumped: the caller
+  // must apply the batch to tree->index() before it releases the lock.
   static Status Dump(Tree* tree, sstable::WriteBatch* batch);
-  // What is always in memory, into an empty tree that has its index.
+  // Loads everything that is always in memory into an empty tree that has its index.
   static Status LoadRoots(Tree* tree);
 
   // --- Reading the index, without a lock. kCorruption naming the record.
@@ -63,8 +63,8 @@ class TreeRecords {
   using Name = std::pair<std::string_view, std::string_view>;
   static Result<std::vector<std::optional<Head>>> ReadNamed(sstable::LsmIndex& index,
                                                             std::span<const Name> names);
-  // Brings what ReadNode reads of the nodes of these branches into the cache of blocks, in rounds.
-  // What fails is read again where it is needed.
+  // Loads the blocks that ReadNode reads for the nodes of these branches into the cache, in rounds.
+  // A failed read is not reported: it is tried again when the block is needed.
   static void WarmNodes(sstable::LsmIndex& index, std::span<const std::optional<Head>> heads);
   // At most `limit` of the namespace of `from`, in order of (name, id), from there on.
   static Result<std::vector<Head>> ReadInOrder(sstable::LsmIndex& index, const Tree::NameKey& from,
@@ -74,13 +74,13 @@ class TreeRecords {
   // The next kRefsKept refs below `below`. The result: how far they go, as Node::refs_from.
   static Result<Ref> ReadRefs(sstable::LsmIndex& index, uint64_t node, const Ref& below,
                               std::vector<Ref>* refs);
-  // Nodes that may have content in log segments up to `segment`; appended. And the deletion of
+  // Appends nodes that may have content in log segments up to `segment`, and adds the deletion of
   // these records.
   static Status ReadLogged(sstable::LsmIndex& index, uint64_t segment,
                            std::vector<uint64_t>* nodes);
   static Status DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
                              sstable::WriteBatch* batch);
-  // The same of nodes that a table's fragments do not name.
+  // The same for nodes that the fragments of a table do not name.
   static Status ReadJoined(sstable::LsmIndex& index, uint64_t table, std::vector<uint64_t>* nodes);
   static Status DeleteJoined(sstable::LsmIndex& index, uint64_t table, sstable::WriteBatch* batch);
 
@@ -88,8 +88,8 @@ class TreeRecords {
   static Result<std::vector<uint64_t>> ReadNodes(sstable::LsmIndex& index, uint64_t from,
                                                  size_t limit);
 
-  // At most `limit` branches of a namespace in the order in which they are evicted, from `from` on:
-  // as they were at the last dump.
+  // At most `limit` branches of a namespace in order of eviction, from `from` on, as of the last
+  // dump.
   struct Evictable {
     uint8_t stage = 0, priority = 0;
     uint64_t used_at_ns = 0, branch = 0;
@@ -97,12 +97,12 @@ class TreeRecords {
   };
   static Result<std::vector<Evictable>> ReadEvictable(sstable::LsmIndex& index, std::string_view ns,
                                                       const Evictable& from, size_t limit);
-  // The same, of those whose use is recorded as later than that.
+  // The same, for branches whose use is recorded as later than that.
   static Result<std::vector<Evictable>> ReadUsedAfter(sstable::LsmIndex& index, std::string_view ns,
                                                       uint64_t at_ns, const Evictable& from,
                                                       size_t limit);
-  // Branches that expire by then, at most `limit` from there on, in order of their time; `next_ns`:
-  // when the next one after them does, 0: none. As they were at the last dump.
+  // At most `limit` branches that expire by then, from there on, in order of their time. `next_ns`:
+  // when the next one after them expires, 0: none. As of the last dump.
   struct Expiring {
     uint64_t at_ns = 0, branch = 0;
   };
@@ -110,9 +110,9 @@ class TreeRecords {
                                                    const Expiring& from, size_t limit,
                                                    uint64_t* next_ns);
 
-  // Every record against the others, for verification: what a record names exists and names it
-  // back, lanes have no gaps. Tells of each damage and goes on; of every stretch that lies in a
-  // table it tells, too. Holds some 100 bytes for each node and branch.
+  // Checks every record against the others, for verification: what a record names exists and names
+  // it back, lanes have no gaps. Reports each damage and goes on; also reports every stretch that
+  // lies in a table. Holds some 100 bytes for each node and branch.
   static void Check(sstable::LsmIndex& index,
                     const std::function<void(uint64_t table, const SealedRange&)>& sealed,
                     const std::function<void(const Status&)>& damaged);

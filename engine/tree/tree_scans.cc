@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Records of the index that are read many at a time: who may be evicted or has expired, and what
-// may lie in a segment of the log or in a table.
+// Records of the index that are read many at a time: branches to evict or expire, and nodes that
+// may have content in a log segment or a table.
 #include <string>
 
 #include "base/core/check.h"
@@ -11,7 +11,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Of a U record, whose letter and namespace take `prefix` bytes.
+// Parses a U record, whose letter and namespace take `prefix` bytes.
 Result<TreeRecords::Evictable> GetEvictable(std::string_view key, size_t prefix) {
   if (key.size() != prefix + kEvictableSuffixBytes) return Damaged(key, "no such kind");
   const std::string_view order = key.substr(prefix);
@@ -34,7 +34,7 @@ Result<std::vector<uint64_t>> TreeRecords::ReadNodes(sstable::LsmIndex& index, u
     const uint64_t node = GetBig(scan->key().substr(1, 8));
     if (!IsNumber(node)) return Damaged(scan->key(), "an impossible number");
     nodes.push_back(node);
-    scan->Seek(Key('N', node + 1));  // Over its chunks.
+    scan->Seek(Key('N', node + 1));  // Skips its chunks.
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
   return nodes;
@@ -71,7 +71,7 @@ Result<std::vector<TreeRecords::Evictable>> TreeRecords::ReadUsedAfter(sstable::
     if (one.used_at_ns > at_ns) {
       found.push_back(one);
       scan->Next();
-    } else {  // Behind all of this stage and priority that are not.
+    } else {  // Skips those of this stage and priority used until then.
       scan->Seek(EvictableKey(
           ns, {.stage = one.stage, .priority = one.priority, .used_at_ns = at_ns + 1}));
     }

@@ -50,7 +50,7 @@ void TreeSums::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
   const auto found = namespaces_.find(ns);
   if (found == namespaces_.end()) return;
   uint64_t& joined = found->second.joined_bytes;
-  // Another tree may have taken its place meanwhile, after a poisoning.
+  // The tree may have been replaced meanwhile, after a poisoning.
   joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tree holds in all, and what each namespace does: sums that every change keeps right, so
-// that nothing has to walk over a million nodes. Part of a Tree: the commit lock guards it. No I/O.
+// The totals of the tree and of each namespace: sums that every change keeps up to
+// date, so that nothing has to walk over a million nodes. Part of a Tree: the commit lock guards
+// it. No I/O.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +24,33 @@ class TreeSums {
   const Namespaces& namespaces() const { return namespaces_; }
   // Null: nothing is in it, and it has no policy.
   const NamespaceUse* FindNamespace(std::string_view ns) const;
-  // Made if it is not there. Stays where it is until it is empty and that is dumped.
+  // Made if it is not there. Its address is stable until it is empty and that is dumped.
   NamespaceUse* NamespaceOf(const std::string& ns) {
     return &namespaces_.try_emplace(ns).first->second;
   }
 
-  // Of these none can fail. `sign`: 1 adds, -1 takes out.
+  // None of these can fail. `sign`: 1 adds, -1 subtracts.
   void CountBranch(NamespaceUse* use, int sign);
   void CountNode(NamespaceUse* use, int sign);
-  // What lies on the node: before and after every change of its lanes (Recount).
+  // Content of the node: call before and after every change of its lanes (Recount).
   void CountLanes(const Node& node, const ModelSpec& model, int sign);
 
-  // What nodes held that died, as NamespaceUse::bytes counts; since this tree was opened.
+  // Content of nodes that died, as NamespaceUse::bytes counts it; since this tree was opened.
   uint64_t died_bytes() const { return died_bytes_; }
   void NoteDied(uint64_t bytes) { died_bytes_ += bytes; }
   void UndoDied(uint64_t bytes) { died_bytes_ -= bytes; }
 
-  // So much room of a namespace is taken (1), or given back (-1), for what is still to be applied.
+  // Takes (1) or returns (-1) room of a namespace for appends that are still to be applied.
   void NoteJoined(const std::string& ns, uint64_t bytes, int sign);
   void NoteEviction(const std::string& ns);
 
-  // The first branch to expire does so no earlier; 0: none does.
+  // No branch expires before this; 0: none expires.
   uint64_t expires_from_ns() const { return expires_from_ns_; }
   void SetExpiresFrom(uint64_t ns) { expires_from_ns_ = ns; }
   void NoteExpiry(const Head& head);
 
   void Load(const TreeCounts& counts) { counts_ = counts; }
-  // The index has all of it: what is empty goes. Cannot fail.
+  // The index has all of it: empty namespaces are removed. Cannot fail.
   void NoteDumped();
 
  private:

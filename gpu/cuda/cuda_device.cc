@@ -16,7 +16,7 @@
 namespace cairn::gpu {
 namespace {
 
-// Wait asks this often at once, for what is nearly done, then sleeps in between.
+// Wait polls this long without sleeping, for work that is nearly done, then sleeps in between.
 constexpr uint64_t kSpinNs = 20'000;
 constexpr uint64_t kSleepNs = 50'000;
 // Entry points as of this driver, which is the first with batches of copies.
@@ -48,7 +48,7 @@ bool IsSticky(cudaError_t error) {
   }
 }
 
-// A function of the driver, if it has it: the program links none of them.
+// A function of the driver, if it has it: the program does not link to any.
 template <typename Function>
 Function* EntryPoint(const char* name) {
   void* found = nullptr;
@@ -56,7 +56,7 @@ Function* EntryPoint(const char* name) {
   if (cudaGetDriverEntryPointByVersion(name, &found, kEntryPointVersion, cudaEnableDefault,
                                        &result) != cudaSuccess ||
       result != cudaDriverEntryPointSuccess) {
-    static_cast<void>(cudaGetLastError());  // It is no error of a later call.
+    static_cast<void>(cudaGetLastError());  // Later calls must not see this error.
     return nullptr;
   }
   return reinterpret_cast<Function*>(found);
@@ -79,7 +79,7 @@ class Handles {
     return Status(StatusCode::kInvalidArgument,
                   std::string("device: ") + what + " is of another device, or was returned");
   }
-  // What the caller has to destroy.
+  // Returns the handles that the caller must destroy.
   std::vector<Handle> Remove(uint64_t id) {
     const auto found = all_.find(id);
     CAIRN_CHECK(found != all_.end());
@@ -101,9 +101,9 @@ class Handles {
 using GetContext = CUresult(CUcontext*);
 using SetContext = CUresult(CUcontext);
 
-// While it lives, calls of this thread neither fail because another one captures a graph in global
-// mode, nor break that capture; and at its end the thread's current device is the caller's again.
-// Without these two functions of the driver, or where the thread had none, it stays as it is.
+// While it lives, this thread's calls neither fail because another thread captures a graph in
+// global mode, nor break that capture; and at its end the thread's current device is the caller's
+// again. If the driver lacks these two functions, or the thread had no device, nothing is restored.
 class CallersThread {
  public:
   CallersThread(GetContext* get, SetContext* set) : set_(set) {
@@ -333,7 +333,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // What every call begins with: this device is the thread's current one.
+  // Begins every call: this device becomes the thread's current one.
   Status Enter() {
     CAIRN_RETURN_IF_ERROR(lost());
     return Check("cudaSetDevice", cudaSetDevice(ordinal_));
@@ -361,7 +361,7 @@ class CudaDevice final : public Device {
     return events_.Find(event.id, "the event");
   }
 
-  // In the order of the stream, while its pieces have none among themselves.
+  // In the order of the stream; the pieces have no order among themselves.
   Status CopyBatch(cudaStream_t in, std::span<const CopyPiece> pieces) {
     std::vector<void*> to;
     std::vector<const void*> from;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A CUDA device as gpu/device.h has it. The runtime is linked statically and finds the driver when
-// it is first asked: a program with this in it starts, and says so, where there is none.
+// A CUDA device as in gpu/device.h. The runtime is linked statically and finds the driver at its
+// first use: a program with it starts also without a driver, and reports that.
 #pragma once
 
 #include <memory>

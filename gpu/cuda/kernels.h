@@ -7,7 +7,7 @@
 
 namespace cairn::gpu {
 
-// What cudaLaunchKernel takes; its one argument is the kernel's struct.
+// The function for cudaLaunchKernel; its one argument is the kernel's struct.
 const void* CudaFunctionOf(Kernel kernel);
 
 }  // namespace cairn::gpu

@@ -42,7 +42,7 @@ CAIRN_GPU void CopyUnits(const Lane& at, const PagedView& view, const HeadRows& 
   for (uint32_t row = wanted.first; row < wanted.end;) {
     const uint32_t rows = wanted.end - row < kPlaces ? wanted.end - row : kPlaces;
     places.Need(at, view, wanted, row, row + rows);
-    // kMaxFrameRawBytes keeps what is counted here below 2^32.
+    // kMaxFrameRawBytes keeps this count below 2^32.
     for (uint32_t i = at.lane(); i < rows * units; i += kWarp) {
       const uint32_t r = i / units, u = i - r * units;
       const int64_t place = places.Of(row + r);
@@ -61,7 +61,7 @@ CAIRN_GPU void CopyUnits(const Lane& at, const PagedView& view, const HeadRows& 
   }
 }
 
-// `unit`: what the view's side is aligned to, and of which its rows are made.
+// `unit`: the alignment of the view's side, which also divides its rows.
 template <bool kToView, typename Lane>
 CAIRN_GPU void CopyRows(const Lane& at, const PagedView& view, const HeadRows& head,
                         const StraightRows& straight, const WantedRows& wanted, uint32_t unit,

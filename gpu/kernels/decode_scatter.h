@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // exact. Unpacks KV frames of every codec, a warp for each, straight into the blocks of a view.
-// What DecodeFrame refuses is a fault here, which leaves rubbish in the wanted rows of that frame
-// and nothing anywhere else.
+// Errors of DecodeFrame are faults here: such a frame leaves rubbish in its wanted rows and nothing
+// anywhere else.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct DecodeScatter {
   static constexpr uint32_t kSharedBytes = kKv64TableBytes + kPlacesBytes;
 };
 
-// The element that an int8 code stands for (internal::DecodeInt8).
+// The element of an int8 code (internal::DecodeInt8).
 template <typename Lane>
 CAIRN_GPU uint32_t Int8Element(const Lane& at, bool fp16, uint32_t code, uint32_t scale) {
   const uint32_t mantissa_bits = fp16 ? 10 : 7;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // exact. At the end of a step of generation: gathers the rows of a view into the slot of a ring
-// that the step's plan names, or does nothing without one. EndStep, launched behind it, says that
-// the slot has them, and takes the plan away. So both may stand in a graph that is launched again
-// and again, and a launch that nobody made a plan for saves nothing.
+// that the step's plan names, or does nothing without a plan. EndStep, launched behind it, marks
+// the slot and takes the plan away. So both may be in a graph that is launched again and again, and
+// a launch without a plan saves nothing.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ CAIRN_GPU void Run(const Lane& at, const GatherStep& k) {
 struct EndStep {
   StepPlan* plan = nullptr;
   uint32_t* stamp = nullptr;  // In slot 0: the number of the step whose rows are there.
-  uint32_t* told = nullptr;   // In memory of the host: of the last step that was saved.
+  uint32_t* told = nullptr;   // In host memory: the last step that was saved.
   uint64_t slot_bytes = 0;
 };
 

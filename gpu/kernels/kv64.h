@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact. A kv64 frame (base/codec/FORMAT.md) by a warp: thread t has lanes 2t and 2t + 1 of both
-// sets of coders. A line of each set is a step. Which lanes are refilled follows from their states
-// alone, and votes then tell where in the stream the byte of each lies: so no load waits for one
-// before it.
+// exact. Decodes a kv64 frame (base/codec/FORMAT.md) by a warp: thread t has lanes 2t and 2t + 1 of
+// both sets of coders. A line of each set is a step. Which lanes are refilled follows from their
+// states alone, and votes then tell where in the stream the byte of each lies: so no load waits for
+// an earlier one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace cairn::gpu {
 
-// What a frame turns out to be. DecodeFrame of base/codec judges the same.
+// The result of a frame. DecodeFrame of base/codec judges the same.
 enum class Fault : uint32_t {
   kNone,
   kLength,      // The payload has another length than codec and shape say.
@@ -44,7 +44,7 @@ struct FrameToScatter {
   FrameCodec codec = FrameCodec::kRaw;
   uint8_t flags = 0;
   bool fp16 = false;
-  uint8_t unit = 1;  // What all elements' places are aligned to: 1 to 16.
+  uint8_t unit = 1;  // Alignment of all elements: 1 to 16.
 };
 
 template <bool kFp16, bool kFolded>
@@ -119,9 +119,9 @@ struct Kv64Decoder {
     return value;
   }
 
-  // The bits of a line that are not coded: low parts, and bit planes of this thread's lanes. What
-  // is read behind the line's own bytes lies in the payload, whose states follow, and counts for no
-  // lane of the line.
+  // The raw bits of a line: low parts, and bit planes of this thread's lanes. Reads behind the
+  // line's own bytes lie within the payload, whose states follow, and count for no lane of the
+  // line.
   template <bool kFull, typename Lane>
   CAIRN_GPU void LoadRaw(const Lane& at, uint32_t width, bool carried, const uint32_t (&state)[2],
                          uint32_t (&low)[2], uint32_t* planes) const {
@@ -158,7 +158,7 @@ struct Kv64Decoder {
     }
   }
 
-  // The rest of a line, when its states have gone on: exponents and elements.
+  // The rest of a line after its states have gone on: exponents and elements.
   template <bool kFull, typename Lane>
   CAIRN_GPU Fault FinishLine(const Lane& at, uint32_t symbols, const uint32_t (&state)[2],
                              uint32_t line, uint32_t (&element)[2]) {
@@ -339,13 +339,13 @@ struct Kv64Decoder {
     return at.Ballot(low) != 0 ? Fault::kState : Fault::kNone;
   }
 
-  // All is read, and the coders are where the encoder began; of the last stripe.
+  // Everything is read, and the coders are where the encoder began; for the last stripe.
   template <typename Lane>
   CAIRN_GPU Fault CheckEnd(const Lane& at) const {
     bool left = stream != stream_end || escapes != escapes_begin;
     CAIRN_UNROLL
     for (uint32_t set = 0; set < 2; ++set) {
-      // How far from the end its last line is; a set that had none ends as it began.
+      // How far from the end its last line is; a set without lines ends as it began.
       const uint32_t from_end = (lines + set) % 2 == 0 ? 2 : 1;
       const uint32_t width = from_end > lines ? 0 : LanesOf(lines - from_end);
       CAIRN_UNROLL

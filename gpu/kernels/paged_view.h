@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A plane of a KvView as kernels know it, and where its positions lie. The formula is that of
-// cairn/kv_view.h; gpu/describe.h makes these from one.
+// The kernels' description of a plane of a KvView, and the places of its positions. The formula is
+// that of cairn/kv_view.h; gpu/describe.h makes these from a KvView.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,18 @@ struct PagedView {
 // Rows whose places a warp keeps in shared memory: two lines of kv64 with one channel, at least.
 inline constexpr uint32_t kPlaces = 128;
 inline constexpr uint32_t kPlacesBytes = kPlaces * sizeof(int64_t);
-// Of a row that nobody wants. No place: a view reaches over half of all addresses at most.
+// For a row that nobody wants. No place has this value: a view reaches over half of all addresses
+// at most.
 inline constexpr int64_t kNowhere = INT64_MIN;
 
-// Row r of what is copied is entry `index + r` of the table (of the view, without one); the rows in
-// [first, end) are wanted.
+// Row r of a copy is entry `index + r` of the table (of the view, without one); the rows in [first,
+// end) are wanted.
 struct WantedRows {
   int64_t index = 0;
   uint32_t first = 0, end = 0;
 };
 
-// How far from the base the position lies. False: the table leads out of the view.
+// Distance of the position from the base. False: the table leads out of the view.
 template <typename Lane>
 CAIRN_GPU bool FindPlace(const Lane& at, const PagedView& view, uint32_t index, int64_t* place) {
   const uint32_t per_block = view.tokens_per_block;
@@ -63,16 +64,16 @@ CAIRN_GPU bool FindPlace(const Lane& at, const PagedView& view, uint32_t index, 
 struct Places {
   int64_t* of;
   uint32_t end = 0;   // The kPlaces rows before it are there; 0: none.
-  bool lost = false;  // One of this lane's led out of the view.
+  bool lost = false;  // One of this lane's rows led out of the view.
 
   CAIRN_GPU int64_t Of(uint32_t row) const { return of[row + kPlaces - end]; }
 
-  // Sees to it that the rows [row, row_end) are there: kPlaces at most, one at least.
+  // Makes sure that the rows [row, row_end) are there: kPlaces at most, one at least.
   template <typename Lane>
   CAIRN_GPU void Need(const Lane& at, const PagedView& view, const WantedRows& wanted, uint32_t row,
                       uint32_t row_end) {
     if (row + kPlaces >= end && row_end <= end) return;
-    at.SyncWarp();  // All have read what was there.
+    at.SyncWarp();  // All lanes have read the old places.
     end = row + kPlaces;
     for (uint32_t i = at.lane(); i < kPlaces; i += kWarp) {
       int64_t place = kNowhere;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact. Keys of selected chunks from coefficients of vectors that the heads of a layer share, as
-// shadow::RebuildRow has them, turned to their positions as Rotation::Turn does: a block for each
-// chunk. Each thread has elements by itself; those that turn together meet in shared memory.
+// exact. Keys of selected chunks from coefficients of vectors that the heads of a layer share, like
+// shadow::RebuildRow, turned to their positions like Rotation::Turn: a block for each chunk. Each
+// thread computes elements alone; pairs that turn together meet in shared memory.
 #pragma once
 
 #include <cstdint>

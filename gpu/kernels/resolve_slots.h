@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact. Finds the pieces that a step wants in a buffer of slots, and makes room there for those
-// that it lacks: the slots that were wanted longest ago. A block for each row, which is one head of
-// one layer of one sequence.
+// exact. Finds the pieces that a step wants in a buffer of slots, and makes room for missing ones
+// in the slots that were wanted longest ago. A block for each row, which is one head of one layer
+// of one sequence.
 //
 //   hit      the piece is in a slot
 //   load     it is not, and a page in host memory has it: it gets a slot, and `source` says where
 //            it is to be copied from (gather_pieces.h)
 //   fault    no page has it: it is listed, and has no slot
 //
-// The order of use is exact. The pieces of one step count as used one after the other, as they are
-// listed. What is wanted is checked: a piece that is not there, or stands there twice, leaves the
-// row as it was.
+// The order of use is exact. The pieces of one step count as used one after the other, in the
+// listed order. Wanted pieces are checked: a piece that does not exist, or is listed twice, leaves
+// the row unchanged.
 #pragma once
 
 #include <cstdint>
@@ -29,18 +29,18 @@ inline constexpr uint32_t kWantedMax = 4096, kSlotsMax = 65'536;
 
 struct SlotRow {
   // --- The state of the buffer
-  uint32_t* pieces_in = nullptr;  // By slot: which piece, or kNoPiece.
-  // Twice `slots` slots, the one that was wanted longest ago first; those of now are at `turn` % 2.
+  uint32_t* pieces_in = nullptr;  // By slot: its piece, or kNoPiece.
+  // Twice `slots` slots, the one wanted longest ago first; the present order is at `turn` % 2.
   uint32_t* orders = nullptr;
   uint32_t* turn = nullptr;
-  // --- What is wanted
+  // --- Input
   const uint32_t* wanted = nullptr;
   const uint32_t* count = nullptr;  // How many. REQUIRES: at most `slots`, and count_max.
   const uint64_t* pages = nullptr;  // By page: its address in host memory, or kNoPage.
   uint8_t* page_used = nullptr;     // By page: set to 1 when something is loaded from it.
-  // --- Out, by wanted piece
+  // --- Output, by wanted piece
   int32_t* slot_of = nullptr;  // kNoSlot: a fault.
-  uint64_t* source = nullptr;  // The address of the page that it is to be copied from, or kNoPage.
+  uint64_t* source = nullptr;  // The address of the page to copy it from, or kNoPage.
   uint32_t* faults = nullptr;  // Room for count_max pieces.
   uint32_t* fault_count = nullptr;
   uint32_t slots = 0;
@@ -50,7 +50,7 @@ struct SlotRow {
 
 struct ResolveSlots {
   const SlotRow* rows = nullptr;
-  // Of the lowest row with a wrong piece the lowest such: WrongPiece. Before: kNothingWrong.
+  // For the lowest row with a wrong piece the lowest such: WrongPiece. Initially kNothingWrong.
   uint64_t* wrong = nullptr;
   uint32_t row_count = 0;
   uint32_t count_max = 0, slots_max = 0;  // Of any row.
@@ -64,7 +64,7 @@ CAIRN_GPU uint32_t WantedTableSize(uint32_t count) {
   return size;
 }
 
-// What a row's block has in shared memory.
+// The shared memory of a row's block.
 struct ResolveRoom {
   uint32_t* table;  // 0: free; else 1 and the index of a wanted piece. Then: slots to be reused.
   uint32_t table_size;  // A power of two.
@@ -82,7 +82,7 @@ CAIRN_GPU uint32_t ResolveSharedBytes(const ResolveSlots& k) {
 
 CAIRN_GPU uint32_t HashOfPiece(uint32_t piece) { return piece * 0x9e3779b1u; }
 
-// All wanted pieces into the table.
+// Puts all wanted pieces into the table.
 template <typename Lane>
 CAIRN_GPU void EnterWanted(const Lane& at, const ResolveSlots& k, const SlotRow& row,
                            const ResolveRoom& room) {
@@ -103,7 +103,7 @@ CAIRN_GPU void EnterWanted(const Lane& at, const ResolveSlots& k, const SlotRow&
   }
 }
 
-// Which of them are in slots.
+// Finds those that are in slots.
 template <typename Lane>
 CAIRN_GPU void FindHits(const Lane& at, const SlotRow& row, const ResolveRoom& room) {
   for (uint32_t slot = at.thread(); slot < row.slots; slot += at.threads()) {
@@ -124,7 +124,7 @@ struct Misses {
   uint32_t loads, faults;
 };
 
-// Those that are not: the n-th that is to be loaded is noted as -2 - n, faults are listed.
+// Finds those that are not: the n-th to be loaded is noted as -2 - n, faults are listed.
 template <typename Lane>
 CAIRN_GPU Misses SplitMisses(const Lane& at, const SlotRow& row, const ResolveRoom& room) {
   BlockRank<Lane> ranks(room.counts);
@@ -168,7 +168,7 @@ CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveRoom&
   }
 }
 
-// What is to be loaded gets its slot; all that the step has are the newest now.
+// Gives slots to the pieces to be loaded; the step's pieces become the newest.
 template <typename Lane>
 CAIRN_GPU void GiveSlots(const Lane& at, const SlotRow& row, const ResolveRoom& room,
                          uint32_t faults) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact. Scores of all chunks for the queries of a step, as shadow::ScoreChunks has them: a block
-// for each tile of a pair's chunks, in which a warp takes one block of landmarks. Each lane has
-// every 32nd channel, adds up its part of 32 dot products at a time (of some chunks with some query
-// heads) and then, through shared memory, what all lanes have of one of them.
+// exact. Scores of all chunks for the queries of a step, like shadow::ScoreChunks: a block for each
+// tile of a pair's chunks, in which a warp takes one block of landmarks. Each lane has every 32nd
+// channel, adds up its part of 32 dot products at a time (some chunks times some query heads) and
+// then, through shared memory, all lanes' parts of one of them.
 #pragma once
 
 #include <cstdint>
@@ -41,15 +41,15 @@ struct ScoreChunks {
   }
 };
 
-// Landmarks of one block: `rows` of them count, of which the first is chunk `first` of the tile.
-// Others up to the whole block are read, too.
+// Landmarks of one block: `rows` of them count; the first is chunk `first` of the tile. The rest of
+// the block is read, too.
 struct RowsToScore {
   const uint8_t* block = nullptr;
   uint32_t rows = 0, first = 0;
-  uint32_t width = 0;  // Query heads that there are; the others have queries of 0.
+  uint32_t width = 0;  // Existing query heads; the others have queries of 0.
 };
 
-// The element of a landmark; of 16 bits, `low` and `scale` have no part in it.
+// The element of a landmark; with 16 bits `low` and `scale` are ignored.
 template <uint32_t kBits, typename Lane>
 CAIRN_GPU float LandmarkElement(const Lane& at, bool fp16, const uint8_t* row, uint32_t channel,
                                 float low, float scale) {
@@ -141,7 +141,8 @@ CAIRN_GPU void ScoreTile(const Lane& at, const ScoreChunks& k, const ShadowHead&
   }
 }
 
-// A query head by each warp: what the tile adds to its softmax, and its scores to where they stay.
+// One warp for each query head: the tile's part of its softmax, and its scores to their final
+// place.
 template <typename Lane>
 CAIRN_GPU void SumTile(const Lane& at, const ScoreChunks& k, const ShadowHead& head, uint32_t tile,
                        uint64_t query_head, uint32_t g) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact. The chunks that a step needs, as shadow::SelectChunks has them: a block for each pair. It
-// finds the key of the last one selected digit by digit, then writes the chunks in rising order.
+// exact. The chunks that a step needs, like shadow::SelectChunks: a block for each pair. It finds
+// the key of the last selected chunk digit by digit, then writes the chunks in rising order.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct SelectChunks {
   static constexpr uint32_t kDigits = 1u << kDigitBits;
 };
 
-// What the threads of a block share, and behind it one float a query head.
+// Shared by the threads of a block; behind it one float for each query head.
 struct SelectShared {
   uint32_t bins[SelectChunks::kDigits];
   uint32_t lowest[SelectChunks::kWarps], highest[SelectChunks::kWarps];
@@ -47,7 +47,7 @@ struct KeyRange {
   }
 };
 
-// Chunks with a larger key are selected, and the first `equal` of those that have it.
+// Chunks with a larger key are selected, and the first `equal` of those with this key.
 struct LastKey {
   uint32_t key = 0, equal = 0;
 };
@@ -69,8 +69,8 @@ CAIRN_GPU void SumTiles(const Lane& at, const SelectChunks& k, uint32_t pair, ui
   }
 }
 
-// A key for each chunk: in the order of what it is worth, 0 for those that cannot be selected. All
-// are there when it returns.
+// A key for each chunk: ordered by its worth, 0 for those that cannot be selected. All are written
+// when it returns.
 template <typename Lane>
 CAIRN_GPU KeyRange MakeKeys(const Lane& at, const SelectChunks& k, const ShadowHead& head,
                             uint32_t pair, uint32_t* keys) {
@@ -108,8 +108,8 @@ CAIRN_GPU KeyRange MakeKeys(const Lane& at, const SelectChunks& k, const ShadowH
   return all;
 }
 
-// One warp finds the digit that the `left`-th largest key has, and how many with that digit are
-// left to select.
+// One warp finds the digit of the `left`-th largest key, and how many keys with that digit are left
+// to select.
 template <typename Lane>
 CAIRN_GPU void FindDigit(const Lane& at, SelectShared* shared, uint32_t left) {
   constexpr uint32_t kOfLane = SelectChunks::kDigits / kWarp;
@@ -145,7 +145,7 @@ CAIRN_GPU LastKey FindLastKey(const Lane& at, const ShadowHead& head, const uint
     }
     at.SyncBlock();
     for (uint32_t i = at.thread(); i < head.chunks; i += SelectChunks::kThreads) {
-      // Key 0 comes around and is farther than all others: they are no higher than that of 0.0.
+      // Key 0 wraps around and is farther than all others: they are at most that of 0.0.
       const uint32_t distance = keys[i] - range.lowest;
       if (uint64_t{distance} >> bits != known) continue;
       at.AtomicAdd(&shared->bins[distance >> rest & ((1u << digit_bits) - 1)], 1);
@@ -213,7 +213,7 @@ CAIRN_GPU void Run(const Lane& at, const SelectChunks& k) {
   const uint32_t count = range.count < head.budget ? range.count : head.budget;
   if (at.thread() == 0) k.counts[pair] = count;
   if (count == 0) return;
-  // Of all that can be selected keys are above 0.
+  // Keys of all selectable chunks are above 0.
   LastKey last;
   if (count < range.count) last = FindLastKey(at, head, keys, range);
   WriteSelected(at, head, keys, last, k.chunks + pair * k.chunk_stride);

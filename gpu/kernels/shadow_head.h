@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shadow of one kv head of a layer of one sequence, as kernels find it, and sums of a warp in
-// the order that base/shadow has. Launches are for many sequences and heads, called pairs here.
+// The shadow of one kv head of a layer of one sequence, as kernels read it, and sums of a warp in
+// the order of base/shadow. Launches are for many sequences and heads, called pairs here.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace cairn::gpu {
 
-// A table of these lies in device memory, an entry a pair. Memory that it names begins on a
-// multiple of 16 bytes.
+// A table of these lies in device memory, an entry a pair. Memory that it points to is aligned to
+// 16 bytes.
 struct ShadowHead {
   const uint8_t* landmarks = nullptr;  // chunks / 64 whole blocks (shadow::BlockLayout).
   const uint16_t* tail = nullptr;      // Those behind, rows of the dtype; room for 64.
@@ -31,7 +31,7 @@ CAIRN_GPU float WarpMax(const Lane& at, float mine) {
   return mine;
 }
 
-// shadow::AddLanes of what the lanes have.
+// shadow::AddLanes over the lanes' values.
 template <typename Lane>
 CAIRN_GPU float WarpAdd(const Lane& at, float mine) {
   CAIRN_UNROLL

@@ -48,7 +48,7 @@ Status DecodeGuarded(const FrameShape& shape, const Bytes& frame, CodecPath path
   return status;
 }
 
-// What all paths say; they must agree, on the elements as well.
+// The result of all paths; they must agree, on the elements as well.
 Status Decode(const FrameShape& shape, const Bytes& frame) {
   const Bytes exact(frame.begin(), frame.end());
   Bytes out, other;

@@ -30,7 +30,7 @@ double Roundoff(Dtype dtype) {
 }
 double TinyLoss(Dtype dtype) { return 2 * (dtype == Dtype::kF16 ? 0x1p-25 : 0x1p-134); }
 
-// What an element stands for, by the definition of its type.
+// The value of an element, by the definition of its type.
 double ValueOf(Dtype dtype, const std::byte* at) {
   if (dtype == Dtype::kF32) {
     float value;

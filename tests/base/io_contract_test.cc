@@ -329,7 +329,7 @@ TEST_P(IoContract, ADirectoryThatIsHeldIsThere) {
   EXPECT_TRUE(files.Volume(At("held/inner")).ok());
   EXPECT_TRUE(files.Space(At("held")).ok());
   EXPECT_FALSE(*files.IsReplaced(At("held")));
-  // What lies beside it, and it itself as a name of its parent.
+  // The directory beside it, and itself as a name of its parent.
   ASSERT_TRUE(files.Open(At("held2"), make).ok());
   EXPECT_EQ(files_->Info(At("held2")).status().code(), StatusCode::kOk);
   ASSERT_TRUE(files.SyncDirectory(ParentPath(At("held"))).ok());

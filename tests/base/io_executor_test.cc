@@ -122,7 +122,8 @@ TEST_P(IoExecutor, WaitingEndsAtTheDeadline) {
   EXPECT_TRUE(Latch(*scheduler_, 0).Wait(0));
 }
 
-// The holder may sleep: whoever else wants the turn waits without keeping a thread from running.
+// The holder may sleep: other threads that want the turn wait without keeping a thread from
+// running.
 TEST_P(IoExecutor, ATurnIsOneAtATimeAcrossWaits) {
   Turn turn(*scheduler_);
   int inside = 0, most = 0, turns = 0;  // Guarded by the turn.

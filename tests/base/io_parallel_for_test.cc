@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: every job runs once, whoever runs it, and when Run returned nothing runs any more; an
-// error is told. Method: no helpers, real ones, and ones that have no thread to run on.
+// Property: every job runs exactly once, on any thread, and when Run returned no job runs any more;
+// an error is returned. Method: no helpers, real ones, and ones that have no thread to run on.
 #include "base/io/parallel_for.h"
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ ModelSpec Model() {
   return model;
 }
 
-// What an element holds.
+// The value of an element.
 uint16_t Value(uint32_t layer, uint32_t plane, uint32_t head, uint64_t token, uint32_t element) {
   return static_cast<uint16_t>(
       (((layer * kPlanes + plane) * kHeads + head) * 64 + token) * kElements + element);

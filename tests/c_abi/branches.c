@@ -84,7 +84,7 @@ void TestModels(const char* directory) {
   CHECK(info->spec->group_count == 1 && info->spec->groups[0].plane_count == 2);
   CHECK(info->spec->groups[0].planes[1].row_bytes == 2 * kHeadDim);
   CHECK(strcmp(info->spec->groups[0].planes[1].name, "v") == 0);
-  // What was given can be registered as it is.
+  // A spec that was returned can be registered unchanged.
   CHECK_OK(cairn_store_register_model(store, info->spec, 2, &none, &error));
   CHECK(none == id);
   cairn_model_info_free(info);
@@ -200,7 +200,7 @@ void TestBranches(const char* directory) {
   cairn_store_free(store);
 }
 
-// What a batch refuses does not stay with it, however often it is tried.
+// An append that a batch refuses does not stay in it, however often it is tried.
 static void CheckRefusedAppends(cairn_write_batch* batch, const cairn_branch* branch) {
   cairn_error* error = NULL;
   enum { kBlob = 1 << 20, kTries = 64 };

@@ -117,7 +117,7 @@ static void CheckMetrics(cairn_store* store) {
   cairn_metrics_free(metrics);
 }
 
-// What a store tells of itself: as `code` says.
+// The store's figures about itself: the call returns `code`.
 static void CheckTold(cairn_store* store, cairn_code code) {
   cairn_error* error = NULL;
   cairn_metrics* metrics = NULL;

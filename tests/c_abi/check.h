@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the C program tests with: a check that names itself and goes on, and things that every story
-// needs.
+// Helpers of the C program's tests: a check that names itself and goes on, and things that every
+// story needs.
 #pragma once
 
 #include <inttypes.h>

@@ -95,7 +95,7 @@ void TestErrors(const char* directory) {
   CHECK(cairn_error_reason(error) == CAIRN_REASON_NONE);
   CHECK(strstr(cairn_error_message(error), "none") != NULL);
   cairn_error_free(error);
-  // What was in it before does not matter, and a success sets it to NULL.
+  // The old value does not matter, and a success sets it to NULL.
   error = (cairn_error*)&path;
   CHECK(cairn_options_validate(NULL, &error) == CAIRN_OK);
   CHECK(error == NULL && cairn_error_code(NULL) == CAIRN_OK);
@@ -156,7 +156,7 @@ void TestNulls(const char* directory) {
   delta.token_count = 3;
   CHECK_REFUSED("cairn_delta::tokens is NULL",
                 cairn_branch_append_sync(branch, &delta, NULL, NULL, &error));
-  // What has no code answers with nothing, and every free takes NULL.
+  // Functions without a code return nothing, and every free takes NULL.
   CHECK(!cairn_ticket_done(NULL) && cairn_branch_id(NULL) == 0);
   CHECK(cairn_completion_queue_event_fd(NULL) == -1);
   CHECK(cairn_completion_queue_drain(NULL, NULL, 1) == 0);

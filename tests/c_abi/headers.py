@@ -70,7 +70,7 @@ def cpp_functions(text):
             else:
                 note(head)
                 skipping = 1
-                # What follows a body is a new statement; what follows an initializer ends with `;`.
+                # A new statement follows a body; text after an initializer ends with `;`.
                 statement = ""
                 continue
             statement = ""

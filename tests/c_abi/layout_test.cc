@@ -233,7 +233,7 @@ static_assert(sizeof(cairn_kv_hole) == 24 && sizeof(cairn_path_step) == 40);
 static_assert(sizeof(cairn_object_result) == 24 && sizeof(cairn_bytes) == 16);
 static_assert(sizeof(cairn_pinned_tokens) == 16 && sizeof(cairn_sparse_plane_slots) == 24);
 
-// What a program that set nothing means is what C++ means by it: the state of a store shows it.
+// Unset C structs mean the C++ defaults: the state of a store shows it.
 TEST(CLayout, DefaultsAreThoseOfCpp) {
   cairn_options c;
   cairn_options_init(&c, sizeof c);

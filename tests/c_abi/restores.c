@@ -143,7 +143,7 @@ static void CheckFill(cairn_store* store, const Model* model) {
   cairn_branch_free(branch);
 }
 
-// What no model and no engine has is refused, before anything is read through it.
+// Sizes that no model and no engine has are refused before anything is read through them.
 static void CheckNonsense(const Model* model) {
   cairn_error* error = NULL;
   static unsigned char memory[16 * kHeads * 2 * kHeadDim];

@@ -25,7 +25,7 @@ typedef struct Sparse {
   cairn_store* store;
   Model model;
   cairn_branch* branch;
-  cairn_kv_buffer* kv;  // What the branch has.
+  cairn_kv_buffer* kv;  // The KV of the branch.
   cairn_sparse_arena* arena;
   cairn_sparse_session* session;
 } Sparse;
@@ -230,7 +230,7 @@ static void CheckStrict(Sparse* s) {
   CHECK(all.fetches == 3 && all.faults == 6);
 }
 
-// What the ids of a step lie in is memory of the device; a fetch takes them from there.
+// The ids of a step lie in device memory; a fetch takes them from there.
 static void CheckOnDevice(Sparse* s) {
   cairn_error* error = NULL;
   const uint32_t pieces[] = {5, 2, /*head 1*/ 3, 9};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: an engine that keeps the KV of long contexts off the device, and brings in what an
-// indexer chose, finds in sparse sessions what its coordinator needs (HiSparse in SGLang and vLLM
-// are such). That coordinator is called for each layer of a decode step: for the requests of a
-// batch, how long each is and which of its tokens are wanted; it answers in which rows they are.
-// Method: a list of such calls is replayed, a session for each request, a fetch for each row of a
-// call. Behind every row are the bytes that were appended, and what the last step of a layer wanted
-// has the same row still.
+// Property: an engine that keeps the KV of long contexts off the device, and brings in the tokens
+// that an indexer chose, finds everything that its coordinator needs in sparse sessions (HiSparse
+// in SGLang and vLLM are such engines). That coordinator is called for each layer of a decode step,
+// with the lengths and wanted tokens of the requests of a batch; it answers in which rows these
+// are. Method: a list of such calls is replayed, a session for each request, a fetch for each row
+// of a call. Every row has the bytes that were appended, and tokens that the last step of a layer
+// wanted are still in the same row.
 //
-// What the engine does itself: it takes out what pads a row of ids, and the tokens that it decoded
-// since the request was admitted, which lie in rows of its own.
+// The engine itself removes the padding of a row of ids, and the tokens that it decoded since the
+// request was admitted, which lie in rows of its own.
 #include "tests/c_abi/check.h"
 
 enum {
@@ -107,7 +107,7 @@ static const Event kEvents[] = {
     {.what = kFinish, .place = 0},
 };
 
-// What the engine's coordinator is here.
+// The engine's coordinator in this test.
 typedef struct Coordinator {
   cairn_gpu* gpu;
   cairn_branch* branches[kBranches];

@@ -50,7 +50,7 @@ Options RotOptions(const io::SimWorld& machine) {
   return options;
 }
 
-// What a branch must hold; its KV and states follow from their positions.
+// The content that a branch must have; its KV and states follow from their positions.
 struct Content {
   std::vector<TokenId> tokens;
   uint64_t kv_length = 0;
@@ -381,7 +381,7 @@ class BitRot {
     }
   }
 
-  // All that can be read; nothing when a read was refused. What can be read is right all the same.
+  // Everything readable; nothing when a read was refused. Readable content is always right.
   std::optional<Contents> Read(const Damage& damage, Store& store) {
     const auto page = store.ListBranches("", "", SIZE_MAX);
     if (!page.ok()) {

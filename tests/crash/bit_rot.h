@@ -20,7 +20,7 @@ struct BitRotOptions {
 struct BitRotResult {
   // Damages tried.
   uint64_t flips = 0, sectors = 0, cuts = 0;
-  // What came of them. Nothing: all was read as it was written, and Verify had nothing to say.
+  // The results. Nothing: all was read as it was written, and Verify reported nothing.
   uint64_t refused = 0, failed_reads = 0, told_by_verify = 0, shortened = 0, nothing = 0;
   std::map<std::string, uint64_t> nothing_in;  // By the kind of file.
   std::string violation;                       // The first broken promise; empty if none.

@@ -4,11 +4,12 @@
 // power; a disk that is full, or becomes read-only, refuses clearly, gives what it holds, and the
 // store goes on when it is well again.
 // Method: ext4 and xfs behind loop devices. A child writes; the file system is shut down without
-// flushing its journal, which is what a power loss leaves of a disk without a cache; it is mounted
-// again and the store read. What was under way when the shutdown began is not counted: xfs answers
-// such an fsync with success now and then and keeps nothing (12 of 250 shutdowns under a plain loop
-// of pwritev2(RWF_DSYNC) into fresh blocks), which a machine without power cannot do. (Disks with a
-// cache: tools/powercut.) And a file system of our own that keeps only what was synced.
+// flushing its journal, which leaves the state of a power loss on a disk without a cache; it is
+// mounted again and the store read. Calls under way when the shutdown began are not counted: xfs
+// answers such an fsync with success now and then and keeps nothing (12 of 250 shutdowns under a
+// plain loop of pwritev2(RWF_DSYNC) into fresh blocks), which a machine without power cannot do.
+// (Disks with a cache: tools/powercut.) And a file system of our own that keeps only what was
+// synced.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -45,12 +46,12 @@ class FileSystemSlow : public ::testing::TestWithParam<Case> {
   std::string path() const { return mount_->path() + "/store"; }
   WriterOptions writer() const { return {.backend = GetParam().backend}; }
 
-  // Without what was written to it before, but for what is durable.
+  // Loses everything written to it before, except durable content.
   void MountAgain() {
     ASSERT_OK(mount_->Unmount());
     ASSERT_OK(mount_->Mount());
   }
-  // What it acknowledged is added.
+  // Adds what it acknowledged.
   void Crash(uint64_t seed, const std::function<void()>& live, const std::function<void()>& crash,
              Reports* acknowledged) {
     const CrashedWriter child = CrashAWriter(path(), writer(), seed, live, crash, acknowledged);

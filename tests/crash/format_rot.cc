@@ -30,7 +30,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// What a reader makes of some bytes.
+// A reader's result for some bytes.
 struct Outcome {
   Status status;
   std::string content;
@@ -38,7 +38,7 @@ struct Outcome {
 
 struct Instance {
   std::string format;
-  std::string file;  // What a refusal must name; empty: nothing, it is part of a file.
+  std::string file;  // Named in a refusal; empty: nothing, it is part of a file.
   Bytes bytes;
   std::function<Outcome(std::span<const std::byte>)> read;
   bool checked = true;
@@ -382,7 +382,7 @@ Instance LogInstance(size_t segment, const char* name) {
                       options.read_only = true;
                       const wal::Recovered found = wal::RecoverLog(*world, options);
                       if (!found.status.ok()) return {found.status, ""};
-                      // A strip that fails its check is named to whoever reads it.
+                      // Its reader gets an error naming the strip.
                       if (!found.damaged_strips.empty()) {
                         return {Status(StatusCode::kCorruption, base), ""};
                       }

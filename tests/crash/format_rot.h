@@ -22,7 +22,7 @@ struct FormatRot {
   uint64_t flips = 0, cuts = 0;
   uint64_t refused = 0;    // A Status.
   uint64_t unchanged = 0;  // Exactly the original, so these bits do not matter.
-  // Other content. None, but where a format has no checksum, since whoever keeps it has one.
+  // Other content. None, except in a format without a checksum, whose owner has one.
   uint64_t other = 0;
   bool checked = true;    // Whether the format has one.
   std::string violation;  // The first broken promise; empty if none.

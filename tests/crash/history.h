@@ -44,7 +44,7 @@ class History {
   // The newest copy of the store, made or being made.
   struct Copy {
     std::string path;
-    size_t state = 0;   // What it must hold, ...
+    size_t state = 0;   // Its required content, ...
     bool done = false;  // ...and open, when this is set.
   };
   const std::optional<Copy>& copy() const { return copy_; }

@@ -148,7 +148,7 @@ void Store(uint64_t value, char* into, unsigned width, bool big) {
 // ---------------------------------------------------------------- what a store is asked for
 
 bool IsForeign(StatusCode code) {
-  // What a caller's mistakes are: nobody made one.
+  // Codes of a caller's mistakes: no caller made one.
   return code == StatusCode::kInvalidArgument || code == StatusCode::kInvalidState ||
          code == StatusCode::kAlreadyExists || code == StatusCode::kNotFound;
 }
@@ -458,11 +458,11 @@ std::string RunHostile(const io::SimDisk& base, const HostileCase& one, HostileM
 
 namespace {
 
-// What a store with the least max_memory_bytes takes, and as much again for the test.
+// Memory of a store with the least max_memory_bytes, and as much again for the test.
 constexpr uint64_t kMoreMemoryMax = 128u << 20;
 constexpr unsigned kSecondsMax = 60;
 
-// What went wrong, or empty.
+// The failure, or empty.
 std::string RunApart(const io::SimDisk& base, const HostileCase& one, HostileMode mode) {
   rusage self{};
   getrusage(RUSAGE_SELF, &self);

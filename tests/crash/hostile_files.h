@@ -25,7 +25,7 @@ inline constexpr char kHostileStore[] = "/store";
 // A closed store with something of everything.
 std::unique_ptr<io::SimDisk> HostileBase();
 
-// What its index says, by key; and a store whose index says that and nothing else.
+// The records of its index, by key; and a store whose index has exactly these.
 using IndexRecords = std::map<std::string, std::string>;
 IndexRecords ReadIndexRecords(const io::SimDisk& base);
 void PutIndexRecords(io::SimDisk& disk, const IndexRecords& records);
@@ -35,8 +35,8 @@ std::vector<HostileCase> HostileIndexRecords(const io::SimDisk& base);
 std::vector<HostileCase> HostileSnapshots(const io::SimDisk& base);
 std::vector<HostileCase> HostileSmallFiles(const io::SimDisk& base);
 
-// Opens the store, asks it for everything, and goes on with it, as `mode` says. What must not be,
-// or empty.
+// Opens the store, asks it for everything, and goes on with it, as `mode` says. Returns a forbidden
+// result, or empty.
 enum class HostileMode { kRead, kWrite, kSalvage };
 std::string RunHostile(const io::SimDisk& base, const HostileCase& one, HostileMode mode);
 

@@ -19,7 +19,7 @@ struct IoFaultsOptions {
 };
 
 struct IoFaultsResult {
-  uint64_t runs = 0;                                  // Of which each met its fault.
+  uint64_t runs = 0;                                  // In each the fault occurred.
   uint64_t indexes = 0;                               // Operations of the scripts, without faults.
   uint64_t poisoned = 0, refused = 0, unnoticed = 0;  // Runs, by the worst that was seen.
   std::string violation;                              // The first; empty if none.

@@ -14,8 +14,8 @@ struct KillOptions {
   Backend backend = Backend::kAuto;
   uint64_t seed = 1;
   uint32_t kills = 10;
-  // What the child takes for an acknowledgement. kProcess and kPower survive a kill; kMemory does
-  // not, so claiming it must be found out.
+  // The level that the child takes for an acknowledgement. kProcess and kPower survive a kill;
+  // kMemory does not, so claiming it must be found out.
   Durability claimed = Durability::kProcess;
   // The parent follows the store meanwhile, whose files move faster than by default.
   bool follow = false;

@@ -24,8 +24,8 @@ class LoopMount {
   Status Mount(const std::string& options = "rw");
   Status Remount(const std::string& options);
   Status Unmount();
-  // What was not made durable is lost, and everything fails from here on until it was unmounted and
-  // mounted again.
+  // Loses everything that was not made durable; everything fails from here on until it was
+  // unmounted and mounted again.
   Status LosePower();
   // The file system finds an error in itself and goes read-only; ext4, mounted with
   // errors=remount-ro.

@@ -25,7 +25,7 @@ class LossyMount {
   const std::string& path() const { return directory_->path(); }
   // From here on every call fails with EIO.
   void CutPower();
-  // REQUIRES: whoever had something open there has ended.
+  // REQUIRES: every process that had a file open there has ended.
   void PowerOn();
 
  private:

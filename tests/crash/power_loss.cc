@@ -187,7 +187,7 @@ class PowerLoss {
     }
   }
 
-  // What the disk holds, unless that is wrong.
+  // The content of the disk, unless that is wrong.
   std::optional<StoreState> Check(const Found& found, const History& history, uint32_t crashes) {
     ++result_.states;
     ++result_.depths[crashes];

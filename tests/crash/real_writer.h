@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes on while something is crashed on a real disk: a writer that appends for ever and tells
-// what was acknowledged, and the check that what was is there. Tokens follow from branch and
-// position, KV from the tokens.
+// The load while something is crashed on a real disk: a writer that appends for ever and reports
+// what was acknowledged, and the check that it is there. Tokens follow from branch and position, KV
+// from the tokens.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace cairn::crash {
 
 struct WriterOptions {
   Backend backend = Backend::kAuto;
-  // What is taken for an acknowledgement, of appends that ask for any level.
+  // The level taken for an acknowledgement, for appends that ask for any level.
   Durability claimed = Durability::kPower;
   // Files move faster than by default, for a follower.
   bool moves_files = false;
@@ -39,9 +39,9 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
                         const std::function<bool(const Report&)>& report);
 
 // A child process that writes. `live` runs when it has acknowledged something, `crash` after that;
-// then the child is killed, if it has not ended by itself. What it acknowledges goes to
-// `acknowledged`, over what those before it did with the same store. Where a `crash` is given,
-// what is reported after it began binds nobody.
+// then the child is killed, if it has not ended by itself. Its acknowledgements go to
+// `acknowledged`, on top of earlier ones for the same store. If a `crash` is given,
+// acknowledgements reported after it began are not binding.
 enum class WriterEnd : uint8_t {
   kKilled,   // By SIGKILL: nobody but us sends that.
   kRefused,  // Something failed.
@@ -50,14 +50,14 @@ enum class WriterEnd : uint8_t {
 struct CrashedWriter {
   uint64_t reports = 0;
   WriterEnd end = WriterEnd::kKilled;
-  std::string lost;  // What it found of a branch was less than those before it were promised.
+  std::string lost;  // It found less of a branch than was acknowledged before.
 };
 CrashedWriter CrashAWriter(const std::string& path, const WriterOptions& options, uint64_t seed,
                            const std::function<void()>& live, const std::function<void()>& crash,
                            Reports* acknowledged);
 WriterEnd EndOf(int wait_status);
 
-// What is wrong with what was read, if anything: other contents, or less than was acknowledged.
+// The fault of the state that was read, if any: other contents, or less than was acknowledged.
 std::string CheckTokens(const StoreState& state);
 std::string CheckState(const StoreState& state, const Reports& acknowledged);
 // Opens the store and reads all of it.

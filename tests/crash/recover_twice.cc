@@ -24,7 +24,7 @@ std::string ChangeBySecondRecovery(const std::string& path, Options options) {
   auto& disk = *std::const_pointer_cast<io::SimDisk>(
       std::static_pointer_cast<const io::SimDisk>(options.world->files));
   std::string change;
-  std::map<std::string, std::vector<std::byte>> before;  // Of what is written to.
+  std::map<std::string, std::vector<std::byte>> before;  // Of written files.
   disk.set_on_operation([&](const io::SimOperation& operation) {
     // Of a rename the old name: no segment in use may become a spare one.
     const std::string name = operation.path.substr(0, operation.path.find(" to "));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every store that was found after a crash must do, whatever it holds.
+// Conditions on every store that was found after a crash, whatever it holds.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace cairn::crash {
 // Opens it and reads all of it.
 Result<StoreState> OpenAndRead(const std::string& path, const Options& options);
 
-// What the store at `path` holds. Reading it alone must write nothing; opened for writing it must
-// be the same when it is found again, read without a write, and then be closed and opened with
+// The content of the store at `path`. Reading it alone must write nothing; opened for writing it
+// must be the same when it is found again, read without a write, and then be closed and opened with
 // nothing left to do but to count the closing (MANIFEST, HINT) and to make segments ready: else
 // kCorruption says what was wrong. `options.world` is of a SimDisk that did nothing yet. Adds to
 // `second_recoveries` if it was opened for writing twice.

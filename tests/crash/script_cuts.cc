@@ -112,7 +112,7 @@ class ScriptCuts {
     }
   }
 
-  // What is wrong with the disk.
+  // The fault of the disk.
   std::string Check(const Script& script, const Found& found,
                     const std::vector<StoreState>& states) {
     ++result_.states;

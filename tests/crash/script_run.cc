@@ -40,14 +40,14 @@ bool ScriptRun::Open() {
   }
   if (!IsPossible(*state)) Fail("opened, it holds something else");
   now_ = *state;
-  if (!options_.read_only) Certain();  // What was found was made durable.
+  if (!options_.read_only) Certain();  // Opening made it durable.
   return true;
 }
 
 void ScriptRun::Close() {
   const bool writes = store_.core() != nullptr && !options_.read_only;
   metrics_ = store_.Metrics();
-  // What was applied and not acknowledged may be lost when closing fails.
+  // Unacknowledged changes may be lost when closing fails.
   if (Told(store_.Close()) && writes) Certain();
   store_ = Store();
 }
@@ -290,7 +290,7 @@ void ScriptRun::Judge() {
   const auto state = ReadStore(*store);
   if (!state.ok()) return Fail("read again: " + state.status().ToString());
   if (!IsPossible(*state)) return Fail("opened again, it holds something else");
-  // What is acknowledged from now on must not depend on what the disk lost before.
+  // Later acknowledgements must not depend on what the disk lost before.
   store_ = std::move(*store);
   now_ = *state;
   Certain();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run of a small script on a simulated machine. What the script does is expected of the store, as
-// far as the store says yes.
+// A run of a small script on a simulated machine. The store must show the script's changes as far
+// as it accepted them.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class ScriptRun {
     options_.listener->on_poisoned = [this](const Status&) { rolled_back_ = true; };
   }
 
-  // --- What scripts do
+  // --- For scripts
   Options& options() { return options_; }
   Store& store() { return store_; }
   const StoreState& now() const { return now_; }
@@ -67,7 +67,7 @@ class ScriptRun {
   // Another reader beside this store.
   void Follow();
 
-  // --- What the test does with it
+  // --- For the test
   void Live(const std::function<void(ScriptRun&)>& script);
   // The disk is well again: what was promised is there, and the store works.
   void Judge();
@@ -116,7 +116,7 @@ class ScriptRun {
   StoreMetrics metrics_;  // When it was closed last.
   std::vector<StoreState> before_;
   StoreState now_;  // After all that was said yes to.
-  // What may be found when it is opened again: all since the last acknowledgement at kPower.
+  // States that may be found when it is opened again: all since the last acknowledgement at kPower.
   std::vector<StoreState> possible_;
   std::string copy_;
   StoreState copied_;

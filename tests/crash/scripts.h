@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a store goes through in the tests that try everything at each of its disk operations.
+// Histories of a store for the tests that try everything at each of its disk operations.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace cairn::crash {
 
-// What there is when a script begins: no store; one that has the models of all scripts and no
-// branch; or one that lost its power while it was written to.
+// The state when a script begins: no store; one that has the models of all scripts and no branch;
+// or one that lost its power while it was written to.
 enum class Start { kNothing, kMade, kCrashed };
 
 struct Script {
@@ -35,7 +35,7 @@ class Starts {
   Starts();
   // The machine on which the script runs, the same each time.
   io::SimWorld MachineFor(const Script& script) const;
-  // What its store may hold.
+  // Possible states of its store.
   std::vector<StoreState> StatesFor(const Script& script) const;
 
  private:

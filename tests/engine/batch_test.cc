@@ -168,7 +168,7 @@ TEST_P(BatchTest, OneBadOpAndNothingHappens) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, 10));
 }
 
-// What it names is only in the index, which cannot be read.
+// The branches that it names are only in the index, which cannot be read.
 TEST(BatchOfAColdBranch, TellsWhatCannotBeRead) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();

@@ -4,9 +4,9 @@
 // unlinked and still open. Method: threads that append, rewind, drop and compact on the real disk,
 // until ten times the cap was written; beside them one that looks at the directory every 10 ms.
 //
-// A look takes time, in which files come and go; so it looks twice. What was there both times was
-// there in between, all of it at once, with the smaller of the two numbers of blocks at least: that
-// sum must not be above the cap.
+// A look takes time, in which files come and go; so it looks twice. Files that were there both
+// times were there in between, all at once, with at least the smaller of the two numbers of blocks:
+// that sum must not exceed the cap.
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ Look LookAt(const std::string& store) {
     struct stat info{};
     if (lstat(it->path().c_str(), &info) == 0) add(info);
   }
-  // What this process has open of it, with or without a name.
+  // Files that this process has open in it, with or without a name.
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", vanished)) {
     char target[4096];
     const ssize_t length = readlink(entry.path().c_str(), target, sizeof target);
@@ -54,7 +54,7 @@ Look LookAt(const std::string& store) {
   return look;
 }
 
-// What has certainly been there at one moment.
+// Bytes that have certainly been there at one moment.
 uint64_t BytesNow(const std::string& store) {
   const Look first = LookAt(store), second = LookAt(store);
   uint64_t bytes = 0;

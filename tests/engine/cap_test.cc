@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a store at its cap goes on working. What gives space back always finds room, in the
-// reserve, for what it must write first: the log is given back and tables are rewritten, however
-// full the store is of what is alive, and what was freed can be used again.
-// Method: small caps, content that no codec packs, and the ledger; cap_slow_test.cc looks at
-// blocks.
+// Property: a store at its cap goes on working. Work that gives space back
+// always finds room, in the reserve, for its own writes: the log is given
+// back and tables are rewritten, however full of live content the store
+// is, and freed space can be used again. Method: small caps, content that
+// no codec packs, and the ledger; cap_slow_test.cc looks at blocks.
 #include <algorithm>
 #include <deque>
 
@@ -153,7 +153,7 @@ TEST_P(FullStoreTest, ReleasesWorkHoweverManyThereAre) {
   Fill();
   ASSERT_OK(store_.Compact());
   Fill();
-  // What they leave is for the next, and not for data.
+  // The space that they leave is for the next, and not for data.
   for (Branch& branch : many) {
     UntilOk([&] { return branch.Drop(Durability::kPower); });
     ASSERT_FALSE(HasFailure());
@@ -237,7 +237,7 @@ TEST_P(FullStoreTest, ASmallerCapIsSaidAndLeavesRoomForDrops) {
     ASSERT_OK(Find(NameOf(oldest ? live_.front() : live_.back())).Drop());
     oldest ? live_.pop_front() : live_.pop_back();
   }
-  // What there was no room for is done when something was freed.
+  // Work without room is done when something was freed.
   UntilOk([&] { return store_.CreateBranch(id_, {.name = "new"}).status(); });
   EXPECT_LE(store_.Metrics().physical_bytes, options_.max_bytes);
   CheckLive();
@@ -301,7 +301,7 @@ void TakeAll(io::SimWorld& machine, const std::string& path) {
   ASSERT_EQ(StatusCode::kNoSpace, status.code()) << status.ToString();
 }
 
-// What is left of the disk for giving space back may be taken by others.
+// Others may take the disk space that is left for giving space back.
 TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   io::SimDiskOptions disk;
   disk.capacity_bytes = 3 << 20;
@@ -412,7 +412,7 @@ TEST(FullDiskInSimulationTest, WhatIsDroppedComesBackByItself) {
     appended = made.ok() ? AppendSome(*made, model, 0, kTokens).status() : made.status();
   }
   EXPECT_OK(appended);
-  // What was tried before that left nothing in the log that had to be given back as well.
+  // The earlier attempt left nothing in the log that would have to be given back as well.
   EXPECT_LT(store.Metrics().retired_segments, 30U);
 }
 

@@ -145,8 +145,8 @@ TEST_P(CheckpointTest, IsMadeWhileOthersWriteAndSeal) {
   constexpr uint64_t kPauseNs = 200'000;
   io::Scheduler& scheduler = *world_->world().scheduler;
   std::array<std::atomic<uint64_t>, kWriters> acknowledged{};
-  // What is written meanwhile: the slower the rounds are, the more it would be, and they the
-  // slower.
+  // Bounds the appends made meanwhile: the slower the rounds are, the more there would be, and the
+  // slower the rounds.
   constexpr uint64_t kTokensPerRound = 300;
   std::atomic<uint64_t> allowed{kTokensPerRound};
   std::atomic<bool> stop{false};

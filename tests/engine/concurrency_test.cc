@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: threads may use a store, a branch and a record at once: whoever reads sees whole
-// appends with the right bytes, whoever writes is applied once.
+// Property: threads may use a store, a branch and a record at once: readers see whole appends with
+// the right bytes, and each write is applied once.
 // Method: real threads that append, restore, fork and drop against each other for a while.
 #include <thread>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: when whoever reached farthest on a node goes, the node is cut to what others reach of
-// it: tokens, KV, states and spans behind that are dead and come back, at once or after any
-// opening; those who stay read the same bytes and go on.
+// Property: when the branch that reached farthest on a node goes, the node is cut to what others
+// reach of it: tokens, KV, states and spans behind that are dead and come back, at once or after
+// any opening; remaining branches read the same bytes and go on.
 // Method: branches that leave one early, which then goes; and single ops beside their replay.
 #include <algorithm>
 
@@ -14,7 +14,7 @@
 namespace cairn::testing {
 namespace {
 
-// What happens between the drop and Compact, or before the drop.
+// The event between the drop and Compact, or before the drop.
 enum class Turn { kNone, kSealedBefore, kClosedAfter, kReplayedAfter, kOpenedTwiceAfter };
 constexpr Turn kTurns[] = {Turn::kNone, Turn::kSealedBefore, Turn::kClosedAfter,
                            Turn::kReplayedAfter, Turn::kOpenedTwiceAfter};
@@ -52,7 +52,7 @@ class CutTest : public WorldTest {
     EXPECT_EQ(tokens * PositionBytes(model), metrics.raw_bytes);
   }
 
-  // What is in the log and not in the index is replayed from here on: by a copy.
+  // From here on content that is in the log and not in the index is replayed: by a copy.
   void Replay() {
     path_ = world_->path() + "-copy" + std::to_string(++copies_);
     ASSERT_OK(store_.Checkpoint(path_));
@@ -130,8 +130,8 @@ TEST_P(CutTest, WhatOnlyADroppedBranchReachedComesBack) {
   }
 }
 
-// Whoever made the node ends within it since it was rewound under another. When that goes, it is at
-// the end again.
+// The owner of the node ends within it since it was rewound under another branch. When that one
+// goes, the owner is at the end again.
 TEST_P(CutTest, TheOwnerAtTheNewEndGoesOnInPlace) {
   const ModelSpec model = WideModel();
   Branch a = Create(Register(model), "a");
@@ -156,7 +156,7 @@ TEST_P(CutTest, TheOwnerAtTheNewEndGoesOnInPlace) {
   }
 }
 
-// What a branch that goes held up is held up by others no more, all the way up.
+// Nodes that only a dropped branch kept are not kept any more, all the way up.
 TEST_P(CutTest, ANodeIsCutWhenItLosesAChild) {
   const ModelSpec model = WideModel();
   const ModelId id = Register(model);
@@ -250,7 +250,7 @@ TEST_P(CutTest, StatesAndSpansBehindTheEndGo) {
   }
 }
 
-// What a branch that is evicted leaves at the end of its node counts as made room.
+// The end of a node that an evicted branch leaves counts as made room.
 TEST_P(CutTest, NoMoreBranchesAreEvictedThanMustBe) {
   const ModelSpec model = TokenModel();
   const ModelId id = Register(model);

@@ -57,7 +57,7 @@ Status Make(Branch& branch, uint64_t position, const std::string& text, uint32_t
       .status();
 }
 
-// What is found for the branch, or the code of why not.
+// The table found for the branch, or the code of the error.
 std::string Found(const Branch& branch, uint64_t at_most = UINT64_MAX, uint32_t kind = kKind) {
   auto found = branch.core()->derived().Find(branch.id(), at_most, kind);
   if (!found.ok()) return std::string(StatusCodeName(found.status().code()));

@@ -67,7 +67,7 @@ TEST_F(DeviceViewTest, MemoryThatIsNotTheHostsIsRefusedByName) {
   EXPECT_STREQ("host", MemoryKindName(MemoryKind::kHost));
 }
 
-// What is Put, and the states that come with the commit, lie in the host.
+// Layers for Put, and the states of the commit, lie in the host.
 TEST_F(DeviceViewTest, ADraftRefusesItAsWell) {
   const ModelSpec model = EveryRuleModel();
   ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model));

@@ -47,7 +47,7 @@ TEST(DumpWhileSealing, ACrashDuringALongSealReplaysLittle) {
   }
   options.world = std::make_shared<io::World>(after.world());
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
-  // What came while the last dump was written, at its rate, is not in it.
+  // Appends made while the last dump was written, at its rate, are not in it.
   EXPECT_LT(store.Metrics().replayed_records, 2 * options.replay_records_max);
   for (const BranchId id : branches) {
     ASSERT_OK_ASSIGN(Branch branch, store.GetBranch(id));

@@ -62,7 +62,7 @@ TEST(DurableLengths, AreThoseOfAListOfEverything) {
       of_branch.clear();
       continue;
     }
-    // What it had when nothing is known of it counts as durable.
+    // The previous length counts as durable when nothing is known of the branch.
     const uint64_t before = of_branch.empty() ? 0 : of_branch.back().second;
     const uint64_t length = random() % 1000;
     lengths.Note(branch, before, length, sequence, durable);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes when a namespace or the store is full, in which order, what stays, and how it comes
-// back.
+// Which content is evicted when a namespace or the store is full, in which order, which stays, and
+// how it comes back.
 #include <atomic>
 
 #include "tests/engine/engine_test.h"
@@ -139,8 +139,8 @@ TEST_P(EvictTest, AnAsynchronousAppendIsBusyWhileRoomIsMade) {
   EXPECT_TRUE(Lacks(Again("first"), 0, kEach));
 }
 
-// It was refused twice and asked for room twice; then it came through. What is asked for is seen to
-// when that is known.
+// The append was refused twice and asked for room twice; then it came through. A pass serves asks
+// only after checking that.
 TEST_P(EvictTest, AnAppendThatCameThroughIsNotEvictedForHavingAsked) {
   SetRoom(1, Evict::kKv);
   Branch first = MakeFull("first");
@@ -437,8 +437,8 @@ TEST_P(EvictTest, AStoreAtItsCapGoesOnForEver) {
   EXPECT_TRUE(store_.Verify(VerifyLevel::kAll)->damages.empty());
 }
 
-// Whoever verified again and again kept the oldest segment of the log from being given back:
-// changes were refused, and branches evicted for nothing.
+// Continuous verification kept the oldest segment of the log from being given back: changes were
+// refused, and branches evicted for nothing.
 TEST_P(EvictTest, VerifyingAllTheTimeKeepsNoSpace) {
   ReopenWithCap();
   std::atomic<bool> stop = false;
@@ -492,7 +492,7 @@ TEST_P(ExpiryTest, ABranchThatWasNotUsedForItsTimeIsDropped) {
   EXPECT_FAILS(store_.FindBranch("longer", "t"), StatusCode::kNotFound);
   EXPECT_OK(Again("pinned").Info());
   EXPECT_EQ(1u, store_.Metrics().expired_branches);
-  // What expires while the store is closed goes when it is open again.
+  // Branches that expire while the store is closed are dropped when it is open again.
   ASSERT_OK(Again("pinned").SetKeep({.ttl_ns = kHourNs}));
   ASSERT_OK(store_.Close());
   Sleep(7200);

@@ -119,9 +119,9 @@ TEST_P(FindFollowTest, WhatIsRestoredIsOfTheHit) {
   EXPECT_EQ(320u, AskOf(follower, other).matched) << "it has followed";
 }
 
-// What is shown becomes something else while the ids of a hit are read: what they said is not told
-// of what is shown by then. Method: each read of a search in turn is slow, and a Refresh comes
-// beside it.
+// The shown state changes while the ids of a hit are read: the ids read before are not reported for
+// the state shown then. Method: each read of a search in turn is slow, and a Refresh comes beside
+// it.
 TEST(FindFollowSimulatedTest, ARefreshBesideASearch) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = FindingOptions();

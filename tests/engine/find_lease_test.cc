@@ -130,8 +130,8 @@ TEST_P(FindLeaseTest, ManyOnLeaseDoNotKeepOthers) {
   EXPECT_OK(store_.FindBranch("held-0"));
 }
 
-// What ends on the child has lost its KV: what is restorable lies on the parent, which no branch
-// needs any more that still has its own.
+// The branch that ends on the child has lost its KV: the restorable part lies on the parent, which
+// no branch with KV of its own needs any more.
 TEST_P(FindLeaseTest, HoldsKvOfWhatIsAbove) {
   const std::vector<TokenId> ids = Tokens(1000, 5);
   ASSERT_OK(store_.SetNamespace("small", {.max_bytes = 300'000, .evict = Evict::kKv}));

@@ -290,7 +290,7 @@ TEST_P(FindPrefixTest, EndsWhereKvIsApproximate) {
   EXPECT_EQ(300u, hit.matched);
   EXPECT_EQ(300u, hit.restorable);
   EXPECT_EQ(200u, hit.exact);
-  // What a fork leaves behind is not its own.
+  // The part that a fork leaves behind is not the fork's own.
   ASSERT_OK_ASSIGN(Branch fork, chat.ForkAt(150, {}));
   const std::vector<TokenId> other = Like(ids, 150, 150, 2);
   ASSERT_OK(Append(fork, std::span(other).subspan(150)));
@@ -303,7 +303,7 @@ TEST_P(FindPrefixTest, EndsWhereKvIsApproximate) {
   EXPECT_EQ(260u, Ask(query).matched);
 }
 
-// What has no KV is matched and not restorable; of equals the one that is restorable is found.
+// Positions without KV are matched and not restorable; of equal hits the restorable one is found.
 TEST_P(FindPrefixTest, WhatCanBeRestored) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   ASSERT_OK_ASSIGN(Branch bare, store_.CreateBranch(model_, {.name = "bare"}));

@@ -2,9 +2,9 @@
 //
 // Property: over histories of forks, rewinds, drops, seals, joins, leases, restarts, kills and
 // power losses every hit, also one of a reader in another process, has the ids that it claims, to
-// the token, and none is shorter than what the best branch has, unless it says that it is not
-// complete. What is on lease stays. Method: generated histories on a simulated machine beside a
-// book that holds every branch's ids and compares all of them with what is asked for.
+// the token, and none is shorter than the best branch's match, unless it says that it is not
+// complete. Leased content stays. Method: generated histories on a simulated machine beside a book
+// that holds every branch's ids and compares all of them with the query.
 #include <map>
 #include <memory>
 #include <random>
@@ -142,7 +142,7 @@ class History {
     if (key.first != from.first || crossed_.contains(from)) crossed_.insert(key);
   }
 
-  // What somebody has, cut somewhere, and something else behind it.
+  // The ids of some branch, cut somewhere, and other ids behind.
   std::vector<TokenId> DrawPrompt() {
     std::vector<TokenId> ids =
         book_.empty() || Draw(8) == 0 ? documents_[Draw(documents_.size())] : DrawBranch()->second;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: after a restart of any kind the same prefixes are found: what a checkpoint names of the
-// hints knows all that the checkpoint's tree knows, and the rest is caught up from the log. Hints
+// Property: after a restart of any kind the same prefixes are found: the hints that a checkpoint
+// names know all that the checkpoint's tree knows, and the rest is caught up from the log. Hints
 // that are damaged, lost, of another version or of another store are made anew, and cost an answer
-// that says so, never a wrong one. What cannot write hints still appends.
+// that says so, never a wrong one. A store that cannot write hints still appends.
 // Method: a simulated machine, whose disk is copied as a kill or a power loss leaves it.
 #include <cerrno>
 #include <memory>
@@ -67,7 +67,7 @@ class FindReopenTest : public ::testing::Test {
   ModelId model_{};
 };
 
-// Of what a dump has, nothing is in the log any more: it must be in the hints.
+// Dumped content is not in the log any more: it must be in the hints.
 TEST_F(FindReopenTest, AfterAKillBehindACheckpoint) {
   const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6);
   Make("first", first);
@@ -139,7 +139,7 @@ TEST_F(FindReopenTest, WithoutThemTheyAreMadeAnew) {
   EXPECT_EQ(1u, NamedTables(*machine_.disk).size());
   Open(options_);
   EXPECT_TRUE(Ask(ids).complete);
-  // Who does not index them does not name them.
+  // A store without the index does not name hints.
   Open(none);
   Make("second", Tokens(300, 6));
   ASSERT_OK(store_.Close());

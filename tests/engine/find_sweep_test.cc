@@ -64,7 +64,7 @@ TEST_P(FindSweepTest, WhenAQuarterIsGone) {
   EXPECT_LT(DeadTokens(), 1000u);
   EXPECT_EQ(20'000u, UntilComplete(ids).matched);
   ASSERT_OK(kept.AppendSync(MakeDelta(Tokens(1, 9))));
-  ASSERT_OK(store_.Compact());  // What was deleted is written.
+  ASSERT_OK(store_.Compact());  // Deletions are written.
   Reopen();
   EXPECT_EQ(20'000u, UntilComplete(ids).matched);
   EXPECT_LT(DeadTokens(), 1000u);

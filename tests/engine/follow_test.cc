@@ -217,7 +217,7 @@ TEST_P(FollowTest, VerifiesWhatTheWriterHasMovedMeanwhile) {
   }
 }
 
-// What a branch holds follows from its name and its length.
+// The content of a branch follows from its name and its length.
 constexpr uint64_t kGrowth = 7;
 std::vector<TokenId> TokensOf(const std::string& name, uint64_t begin, uint64_t end) {
   std::vector<TokenId> tokens;

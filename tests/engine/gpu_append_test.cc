@@ -106,8 +106,8 @@ TEST_F(GpuAppendTest, EverySizeGoesEveryWay) {
   EXPECT_EQ(4u, store_.Metrics().ingests) << "of 12 MiB each";
 }
 
-// What the caller's work writes before its event is what is appended, for any order in which a
-// device may do things; and nobody else is held up meanwhile.
+// Bytes that the caller's work writes before its event are appended, in any order in which a device
+// may do things; and no other caller is held up meanwhile.
 TEST_F(GpuAppendTest, WaitsForTheEventOfItsCaller) {
   const ModelSpec model = TinyModel();
   for (uint64_t seed = 1; seed <= 20; ++seed) {

@@ -173,7 +173,7 @@ TEST_P(GpuCardTest, AGraphSavesEachOfItsSteps) {
   }
 }
 
-// What the caller's stream writes before its event is what comes out, whole and by layers.
+// Bytes that the caller's stream writes before its event come out, whole and by layers.
 TEST_P(GpuCardTest, AppendsWaitForTheCallersEvents) {
   KvSet right(model_, Layout::kContiguous, kTokens, 2 * kTokens);
   right.Write(kSeed, kTokens, 3 * kTokens);

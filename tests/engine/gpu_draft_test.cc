@@ -208,7 +208,7 @@ TEST_F(GpuDraftTest, ACommitThatIsRefusedHoldsUpNobody) {
   }
 }
 
-// What repeats a layer that is still on its way would race with it.
+// Repeating a layer that is still on its way would race with it.
 TEST_F(GpuDraftTest, ALayerThatIsOnItsWayIsNotRepeated) {
   Begin(1);
   ASSERT_OK_ASSIGN(std::byte* const word, device_->Allocate(gpu::Memory::kPinned, 4));

@@ -81,7 +81,8 @@ class GpuFallbackTest : public GpuTest {
   std::vector<std::byte> want_;
 };
 
-// What rots in pinned memory is not served for ever: it is told, and read from the disk again.
+// Damage in pinned memory is not served for ever: it is reported, and the page is read from the
+// disk again.
 TEST_F(GpuFallbackTest, APageThatRotsInPinnedMemoryIsDropped) {
   gpu_options_.pinned_bytes = 32 << 20;
   Restart({.seed = 3});
@@ -127,7 +128,7 @@ TEST_F(GpuFallbackTest, FramesThatFaultAfterARightChecksum) {
     if (status.ok()) break;  // No launch was the one.
     EXPECT_FAILS(status, StatusCode::kCorruption, "gpu: a frame that was verified did not decode");
     EXPECT_OK(Restore(true, UINT64_MAX, index));
-    // What waits for a layer's event may have read what the fault left.
+    // Work that waits for a layer's event may have read the rubbish of the fault.
     EXPECT_FAILS(Restore(true, UINT64_MAX, index, /*events=*/true), StatusCode::kCorruption,
                  "gpu: a frame that was verified did not decode");
     EXPECT_OK(Restore(true, UINT64_MAX, UINT64_MAX, /*events=*/true));
@@ -135,7 +136,7 @@ TEST_F(GpuFallbackTest, FramesThatFaultAfterARightChecksum) {
   EXPECT_GT(index, 4U);
 }
 
-// Whoever writes into a table that is in use is told, also if it is right again later.
+// Writing into a table that is in use gives an error, even if the table is right again later.
 TEST_F(GpuFallbackTest, ATableThatLeadsOutIsNotTriedAgain) {
   DeviceKv got(*gpu_, model_, Layout::kNhd, 0, kTokens);
   GpuSync sync;

@@ -156,7 +156,7 @@ class GpuFaultTest : public GpuTest, public ::testing::WithParamInterface<Script
     Grow(script_.logged, script_.length);
     for (int i = 0; script_.cached && i < 2; ++i) FromHost();
   }
-  // What a restore into host memory puts into each group's pool.
+  // The result of a restore into host memory, in each group's pool.
   std::vector<std::vector<std::byte>> FromHost() {
     KvSet set(model_, script_.layout, script_.begin, count());
     RestoreRequest request;

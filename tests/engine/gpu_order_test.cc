@@ -14,7 +14,7 @@ namespace {
 
 class GpuOrderTest : public GpuTest {};
 
-// What follows a layer's event on the caller's own stream reads the whole layer.
+// Work after a layer's event on the caller's own stream reads the whole layer.
 TEST_F(GpuOrderTest, WorkBehindALayersEventSeesTheLayer) {
   const ModelSpec model = HybridModel();
   constexpr uint64_t kTokens = 90;
@@ -32,7 +32,7 @@ TEST_F(GpuOrderTest, WorkBehindALayersEventSeesTheLayer) {
     const LayerEvents events(device_.get(), layers);
     ASSERT_OK_ASSIGN(const gpu::Event ready, device_->NewEvent());
     ASSERT_OK_ASSIGN(const gpu::Stream mine, device_->NewStream(gpu::Priority::kHigh));
-    // What the caller does with the memory before.
+    // The caller's earlier use of the memory.
     ASSERT_OK_ASSIGN(std::byte* const scratch, device_->Allocate(gpu::Memory::kPinned, 64));
     std::byte* const target = request.into->groups[0].planes[0].layer_bases[0];
     const gpu::CopyPiece before{target, scratch, 64};

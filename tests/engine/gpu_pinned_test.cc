@@ -92,7 +92,7 @@ TEST_F(GpuPinnedTest, TheNextRestoreReadsNothing) {
     EXPECT_GT(after.restored_pinned_bytes, 5 * 400 * model.token_bytes() / 2);
     EXPECT_EQ(first.pinned_bytes, after.pinned_bytes);
     EXPECT_EQ(after.restored_bytes(), first.restored_bytes() + after.restored_pinned_bytes);
-    // What goes to host memory asks the page cache.
+    // Restores into host memory ask the page cache.
     EXPECT_TRUE(HasKv(chat, model, 0, 400));
     EXPECT_EQ(after.restored_pinned_frames, store_.Metrics().restored_pinned_frames);
   }
@@ -157,7 +157,7 @@ TEST_F(GpuPinnedTest, APrefetchBringsItIn) {
     EXPECT_EQ(0u, Reads(chat, model, 0, 300));
     EXPECT_EQ(0u, store_.Metrics().prefetches_failed);
     EXPECT_EQ(0u, store_.Metrics().page_cache_bytes);
-    // What is there is not read again, and what the page cache has does not stand in its way.
+    // Present frames are not read again, and the page cache's content does not get in their way.
     const size_t before = sim_.disk->trace().size();
     Prefetch(chat, {.gpu = kOrdinal});
     EXPECT_EQ(before, sim_.disk->trace().size());
@@ -261,8 +261,8 @@ TEST_F(GpuPinnedTest, OnlyWhatIsRightComesIn) {
   EXPECT_EQ(0u, Reads(chat, model, 0, 300));
 }
 
-// What a restore copies out of pinned memory stays as it is, though newest tokens, which it reads
-// itself, would take its place, and the device is late.
+// Frames that a restore copies out of pinned memory stay unchanged, though newest tokens, which it
+// reads itself, would take their place, and the device is late.
 TEST_F(GpuPinnedTest, WhatIsCopiedIsNotOverwritten) {
   ModelSpec model = WideModel();
   model.extent_tokens = 64;

@@ -18,7 +18,7 @@ namespace {
 
 class GpuStepsTest : public GpuTest {
  protected:
-  // What a launch of the engine's graph does behind the step, and the event that it records then.
+  // A launch of the engine's graph with the step, and the event that it records then.
   gpu::Event Launch(CallersStream* mine, GpuSteps* steps) {
     EXPECT_OK(steps->Enqueue(mine->handle()));
     const auto done = device_->NewEvent();

@@ -86,7 +86,7 @@ TEST_F(HistoryOfAStore, EachOpeningForWritingBeginsOne) {
   }
 }
 
-// Who would make room is let in, and goes on with the history that is there.
+// A user that wants to make room is let in, and goes on with the existing history.
 TEST_F(HistoryOfAStore, AFullDiskKeepsNobodyOut) {
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options_));
   const HistoryId before = Read().history.id;

@@ -472,7 +472,7 @@ TEST_P(HybridTest, RoomForTheStateIsAskedFor) {
   want.pool(0).Write(kSeed, 0, 16);
   want.pool(1).Write(kSeed, 15, 16);
   EXPECT_TRUE(kv == want);
-  // What lies below `begin` is taken for granted.
+  // Positions below `begin` are assumed to be there.
   ASSERT_OK_ASSIGN(const auto later, restore(17, 20, {state.View(17, 3)}));
   EXPECT_EQ((std::vector<uint64_t>{16}), later.kv_ends);
   EXPECT_FAILS(restore(5, 14, {state.View(5, 9)}), StatusCode::kEvicted,
@@ -514,7 +514,7 @@ TEST_P(HybridTest, EvictedAndFilledAgain) {
   Reopen();
   ASSERT_OK_ASSIGN(chat.branch, store_.FindBranch("chat", "t"));
   ASSERT_NO_FATAL_FAILURE(chat.Check());
-  // What a restore at 57 misses, as EvictedKv says; then all that was there.
+  // Positions that a restore at 57 misses, according to EvictedKv; then all that were there.
   ASSERT_OK_ASSIGN(const std::vector<KvHole> holes, chat.branch.EvictedKv(0, 57));
   for (const KvHole& hole : holes) {
     ASSERT_OK(chat.Fill({{hole.group, {hole.begin, hole.end - hole.begin}}}));

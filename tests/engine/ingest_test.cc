@@ -164,7 +164,7 @@ TEST_P(IngestTest, BelowTheThresholdAndWithoutOneTheLogHasIt) {
   EXPECT_TRUE(HasKv(chat, model, 0, 479));
 }
 
-// What a prefill costs the disk, by the store's own account: random bytes, which no codec packs.
+// The disk writes of a prefill, by the store's own account: random bytes, which no codec packs.
 TEST_P(IngestTest, APrefillIsWrittenOnce) {
   const ModelSpec model = WideModel();
   Branch chat = Create(Register(model), "chat");
@@ -257,7 +257,7 @@ TEST_P(IngestTest, ForksRewindsAndDropsOfIngestedPositions) {
   EXPECT_EQ(0U, store_.Metrics().table_bytes);
 }
 
-// What is refused leaves nothing: no table, no byte in the log, and the branch goes on.
+// A refused append leaves nothing: no table, no byte in the log, and the branch goes on.
 TEST_P(IngestTest, WhatDoesNotFitTheBranchIsRefusedBeforeAByteIsWritten) {
   const ModelSpec model = WideModel();
   Branch chat = Create(Register(model), "chat");
@@ -288,7 +288,7 @@ TEST_P(IngestTest, WithoutRoomNothingIsWrittenToTheLog) {
   Branch chat = Create(Register(model), "chat");
   ASSERT_OK(AppendSome(chat, model, 0, 50));
   const StoreMetrics before = store_.Metrics();
-  for (int i = 0; i < 3; ++i) {  // What was taken is returned: the next one fits.
+  for (int i = 0; i < 3; ++i) {  // Taken space is returned: the next one fits.
     EXPECT_FAILS(AppendSome(chat, model, 50, 600), StatusCode::kNoSpace, "max_bytes");
   }
   EXPECT_EQ(before.log_records, store_.Metrics().log_records);
@@ -574,7 +574,7 @@ TEST_F(IngestFaultTest, PowerCutBeforeEveryOperation) {
     EXPECT_EQ(length == 20 ? 0U : 1U, files().size());
     orphans += length == 20 && !left.empty();
     whole += length != 20;
-    // What follows takes no number and no id twice.
+    // Later appends reuse no number and no id.
     ASSERT_OK(AppendSome(chat, model_, length, kCount, kSeed, Durability::kPower));
     EXPECT_TRUE(HasKv(chat, model_, 0, length + kCount));
   }

@@ -25,8 +25,8 @@ class JoinReplayTest : public TreeOpTest {
 
   JoinReplayTest() : TreeOpTest(10) {}
 
-  // As read from the index: a node with a branch where it ends. Of what needs it memory knows that
-  // one, or all.
+  // As read from the index: a node with a branch where it ends. Memory knows that one ref, or all
+  // of them.
   void Insert(uint64_t id, uint64_t parent, uint64_t begin, uint32_t count, uint64_t branch,
               std::vector<engine::Ref> refs, bool all_refs) {
     const engine::Ref head = {begin + count, engine::Ref::kHead, branch};

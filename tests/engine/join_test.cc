@@ -158,7 +158,7 @@ TEST_P(JoinTest, ALongChainInTablesIsJoinedInIdleTime) {
   }
 }
 
-// What is in tables stays there, under the numbers of nodes that are no more.
+// Content of tables stays there, under the numbers of nodes that no longer exist.
 TEST_P(JoinTest, AChainInTablesIsJoinedWhenItIsSealedAgain) {
   std::vector<Branch> losers;
   Branch chat = Talk("chat", 5, &losers);

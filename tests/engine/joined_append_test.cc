@@ -225,7 +225,7 @@ TEST_P(JoinedAppendTest, AFullBatchThatFindsTheLogBusyGoesLater) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, 4));
 }
 
-// What waits to be joined when the log fails is told that it was not written.
+// Appends that wait to be joined when the log fails get an error.
 TEST(JoinedAppendFaultTest, APoisonedLogIsTold) {
   io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
@@ -325,7 +325,7 @@ class JoinedInAFullStore : public ::testing::Test {
     while (full.ok()) full = Turn(/*timeout_ns=*/UINT64_MAX);
     ASSERT_FAILS(full, StatusCode::kNoSpace);
   }
-  // What became of the one behind.
+  // The result of the append behind.
   Status Turn(uint64_t timeout_ns) {
     const uint64_t begin = *chat_.length();
     KvSet kv(model_, Layout::kContiguous, begin, 8);

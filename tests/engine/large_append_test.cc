@@ -142,8 +142,8 @@ TEST_P(LargeAppendTest, APositionThatFitsNoRecordIsRefusedAndTheBranchGoesOn) {
   EXPECT_OK(next.Wait());
 }
 
-// What comes while a large append is gathered: a call that never waits is told, one that waits is
-// told when its time is over, and one that has time goes on from there.
+// Calls while a large append is gathered: one that never waits gets an error, one that waits gets
+// it at its deadline, and one that has time goes on from there.
 TEST(LargeAppendInSimulationTest, WhatComesBetweenIsBusyOrWaits) {
   const auto world = TestWorld::Make("simulated");
   Options options = world->options();

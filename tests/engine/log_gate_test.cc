@@ -71,7 +71,7 @@ TEST_F(LogGateTest, NoWaitIsLongerThanItMustBe) {
   EXPECT_LE(gate_.Slow(1599, 1 << 20, io::kNoDeadline), kSlowWaitNsMax);
   const uint64_t now_ns = scheduler_.MonotonicNs();
   EXPECT_LE(gate_.Slow(1599, 1 << 20, now_ns + 1000), 1000U) << "its deadline";
-  // What was owed is not owed any more once something was given back.
+  // Debts are forgotten once something was given back.
   gate_.GaveBack(100, 1300);
   EXPECT_EQ(gate_.Slow(1201, 1, io::kNoDeadline), 0U);
 }
@@ -83,7 +83,7 @@ TEST_F(LogGateTest, HoldsNothingWhileNobodyGivesBack) {
   EXPECT_NE(gate_.word(), seen) << "who is held looks again";
   EXPECT_FALSE(gate_.Holds(5000, 0));
   EXPECT_FALSE(gate_.Slows(1500));
-  // What came meanwhile is there; half of what goes may come.
+  // Data that came meanwhile is there; new data may take half of what is given back.
   gate_.BeginGivingBack();
   scheduler_.Sleep(kSecond);
   gate_.GaveBack(400, 5000);

@@ -60,7 +60,7 @@ struct Kv {
       }
     }
   }
-  // What tables give back of a fragment [begin, end) whose pages begin with it.
+  // The values that tables return for a fragment [begin, end) whose pages begin with it.
   void Quantise(uint64_t begin, uint64_t end, uint32_t page = kPage) {
     for (size_t plane = 0; plane < 2; ++plane) {
       for (size_t slice = 0; slice < slices; ++slice) {

@@ -172,7 +172,7 @@ TEST(Manifest, WithFieldsThatCannotBe) {
   refused("the index has sequence 100", [](Manifest* m) { m->index_sequence = 100; });
 }
 
-// Beside the tree's. What can be made again may be left out; the rest must be known.
+// Indexes beside the tree's. Derived ones may be skipped; the others must be known.
 TEST(Manifest, NamesIndexes) {
   const NamedIndex hints{
       .name = "hints", .derived = true, .tables = {{.number = 13, .level = 0, .bytes = 4096}}};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: never is more taken than there is, but by one alone; whoever comes first is first; and
-// whoever does not wait any more keeps nobody. Method: simulated threads in drawn orders.
+// Property: never is more taken than there is, except by a single caller; the first to come is
+// served first; and a caller that has given up blocks no other. Method: simulated threads in drawn
+// orders.
 #include "engine/memory_line.h"
 
 #include <gtest/gtest.h>

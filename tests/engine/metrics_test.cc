@@ -56,7 +56,7 @@ class MetricsTest : public ::testing::Test {
     ASSERT_OK(store);
     store_ = std::move(*store);
   }
-  // What is restored now lies on the disk alone.
+  // From here on restored content lies on the disk alone.
   void Reopen() {
     ASSERT_OK(store_.Close());
     Open();

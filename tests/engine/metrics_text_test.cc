@@ -61,7 +61,7 @@ LatencyHistogram Latencies(uint64_t count, uint64_t ns) {
   return histogram.Snapshot();
 }
 
-// What the lines of `text` hold, "name{labels}" -> value; checks their form and order.
+// The values in the lines of `text`, "name{labels}" -> value; checks their form and order.
 struct Parsed {
   std::map<std::string, std::string> types;  // By family.
   std::map<std::string, std::string> samples;

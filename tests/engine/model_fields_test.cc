@@ -189,7 +189,7 @@ TEST_P(ModelFieldsTest, WhatMakesNoModelTogetherIsRefused) {
   ASSERT_OK(logical.Validate());
   const ModelId id = Register(parts);
   EXPECT_FAILS(store_.RegisterModel(logical), StatusCode::kModelMismatch, "logical[1]: 8 heads");
-  // What is wrong by itself is an argument of the caller's.
+  // A field that is wrong by itself is an invalid argument.
   logical.logical[0].head_end = 3;
   EXPECT_FAILS(store_.RegisterModel(logical), StatusCode::kInvalidArgument, "logical[0]: 3 heads");
   ASSERT_OK_ASSIGN(const ModelInfo info, store_.GetModel(id));

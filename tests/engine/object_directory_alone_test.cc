@@ -97,7 +97,8 @@ TEST_F(DirectoryAloneTest, KnowsWhatItHasRoomFor) {
     EXPECT_FALSE(directory_.TakeTouched(HeadOf(id, key)));
   }
   EXPECT_EQ((1u << 20) - directory_.figures().bytes, budget_.left());
-  // What comes is known at once, and when all that has no place is gone it knows all again.
+  // New objects are known at once, and when all objects without a place are gone it knows all
+  // again.
   EXPECT_EQ(Answer::kPresent, Ask("key " + std::to_string(next - 1)));
   for (auto one = there.begin(); one != there.end();) {
     if (Ask(one->second) == Answer::kPresent) {
@@ -142,7 +143,8 @@ TEST_F(DirectoryAloneTest, InTheMiddleOfARecordItTellsTheTruth) {
   EXPECT_TRUE(directory_.figures().whole);
 }
 
-// Who fills it may have read of the index what is dropped by now, or is there already.
+// The filling thread may have read an object of the index that is dropped by now, or that is known
+// already.
 TEST_F(DirectoryAloneTest, WhatIsDroppedWhileItIsFilledStaysAway) {
   directory_.BeginFill(1);
   const engine::Head dropped = HeadOf(1, "dropped"), kept = HeadOf(2, "kept"),
@@ -159,7 +161,7 @@ TEST_F(DirectoryAloneTest, WhatIsDroppedWhileItIsFilledStaysAway) {
   EXPECT_EQ(2u, directory_.figures().entries);
 }
 
-// What is dropped while it is filled is noted; of too much it is filled no further.
+// Objects dropped while it is filled are noted; if there are too many, the filling ends.
 TEST_F(DirectoryAloneTest, DoesNotNoteAllThatGoesWhileItIsFilled) {
   constexpr uint64_t kMany = engine::kDroppedWhileFilledMax + 10;
   directory_.BeginFill(1);

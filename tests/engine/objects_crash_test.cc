@@ -94,7 +94,7 @@ TEST_F(ObjectCrashTest, PowerCutBeforeEveryOperation) {
     const auto at = static_cast<size_t>(one.acknowledged);
     const std::vector<std::byte> before = at == 0 ? std::vector<std::byte>() : *steps[at - 1];
     EXPECT_TRUE(got == before || (at < steps.size() && got == *steps[at])) << got.size();
-    // What was under way is swept in the background.
+    // Unfinished puts are swept in the background.
     const uint64_t objects = got.empty() ? 1 : 2;
     swept += Objects(store).Usage()->at(0).branches != objects;
     for (int look = 0; look < 1000; ++look) {

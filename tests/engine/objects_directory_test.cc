@@ -13,7 +13,7 @@ namespace {
 class ObjectDirectoryTest : public ObjectsTest {
  protected:
   std::string KeyAt(uint64_t i) { return "key " + std::to_string(i); }
-  // What Exists says of the first `count` keys, as a text of 0 and 1.
+  // The answers of Exists for the first `count` keys, as a text of 0 and 1.
   std::string Seen(uint64_t count) {
     std::vector<std::string> keys;
     for (uint64_t i = 0; i < count; ++i) keys.push_back(KeyAt(i));
@@ -131,7 +131,8 @@ TEST_P(ObjectDirectoryTest, SomeThousandThatWereTouchedArePassedOverTheNextGoes)
   ASSERT_OK(Space().PutBatch(puts, {.object_class = class_}));
   const std::vector<std::string_view> views(keys.begin(), keys.end());
   ASSERT_OK(Space().Touch(views));
-  // What is beyond seven eighths of the cap goes, down to three quarters: 15 of 100 of these.
+  // Objects beyond seven eighths of the cap are evicted, down to three quarters: 15 of 100 of
+  // these.
   const uint64_t cap = Space().Usage()->at(0).bytes / 88 * 100;
   ASSERT_OK(Space().SetPolicy("", {.max_bytes = cap, .evict = Evict::kBranches}));
   for (int i = 0; i < 1000 && Space().Usage()->at(0).bytes > cap / 8 * 7; ++i) {

@@ -93,7 +93,7 @@ TEST_P(ObjectLeaseTest, ADeleteAndAReplacementWin) {
   ASSERT_OK(Put("replaced", other, {.if_present = IfPresent::kReplace}).status);
   EXPECT_FALSE(Get("deleted").has_value());
   EXPECT_EQ(other, Get("replaced"));
-  ASSERT_OK(store_.Compact());  // What is dead goes; the lease holds it, and nothing minds.
+  ASSERT_OK(store_.Compact());  // Drops dead content; the lease holds it, and nothing minds.
   EXPECT_EQ(1u, store_.Metrics().branches);
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kPage = 512;
 constexpr size_t kBytesMax = 200'000;
-// What was put, by which Content makes it; nothing: no object.
+// The value that was put, from which Content makes the bytes; nothing: no object.
 struct Value {
   uint64_t seed = 0;
   size_t bytes = 0;
@@ -74,7 +74,7 @@ class ObjectHistory {
   uint64_t asked() const { return asked_; }
 
  private:
-  // What a key shows, and what else it may show after a crash.
+  // The value of a key, and other values that it may have after a crash.
   struct Known {
     Shown now{};
     std::vector<Shown> before{};
@@ -170,7 +170,7 @@ class ObjectHistory {
     if (durability == Durability::kPower) Settle();
   }
 
-  // What the store shows under each key of a namespace, by the values that it may be.
+  // The store's value for each key of a namespace, by the possible values.
   std::vector<Shown> Read(const Store& store, const std::string& ns) {
     const Objects space(store);
     std::vector<ObjectGet> gets;

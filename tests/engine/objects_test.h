@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short forms of calls about objects. What an object holds follows from a seed and its size.
+// Short forms of calls about objects. The content of an object follows from a seed and its size.
 #pragma once
 
 #include <string>

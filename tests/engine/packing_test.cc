@@ -89,7 +89,7 @@ TEST_P(PackingTest, StateOfOnePairingIsRefusedByTheOther) {
   }
 }
 
-// What the store computes of elements it would compute of bytes that are elsewhere.
+// Bytes without elements would be computed with as if they were elements.
 TEST(PackingSpecTest, OnlyOpaqueBytesArePacked) {
   ModelSpec spec = Plain(RotaryPairing::kHalves);
   spec.groups[0].packing = "amx";

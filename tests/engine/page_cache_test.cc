@@ -146,7 +146,7 @@ TEST_F(PageCacheTest, TwoCachesShareWhatIsLeft) {
   budget_.Return(4 << 20);
 }
 
-// What is being copied from lives on when it leaves.
+// A page that is being copied from lives on when it leaves.
 TEST_F(PageCacheTest, AFoundPageOutlivesTheCache) {
   auto cache = std::make_unique<PageCache>(&budget_, allocator(), Parts(0));
   Read(*cache, Name(1));

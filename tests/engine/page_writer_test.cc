@@ -152,7 +152,7 @@ TEST(PageWriterTest, GatheredOrStagedTheSameRowsMakeTheSameTable) {
   }
 }
 
-// What a frame of the table decodes to.
+// The decoded frame of the table.
 std::vector<std::byte> Decoded(const FragmentLayout& layout, uint32_t lane, uint32_t slice,
                                uint32_t rows, const sstable::FrameEntry& frame,
                                std::span<const std::byte> stored) {

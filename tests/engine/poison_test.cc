@@ -122,8 +122,8 @@ TEST_P(PoisonTest, EverythingAsPromised) {
   EXPECT_OK(chat_.AppendSync(MakeDelta(tokens), options)) << "expected_length settles it";
 }
 
-// Blocking calls that are on their way when it happens.
-// Who registered it has not waited, so who finds it registered waits, and is told.
+// Blocking calls that are on their way when it happens. The call that registered the model has not
+// waited, so one that finds it registered waits, and gets the error.
 TEST_P(PoisonTest, AModelThatWasRegisteredIsNotSafeYet) {
   const ModelSpec model = WideModel();
   ASSERT_OK(store_.RegisterModel(model, Durability::kMemory));

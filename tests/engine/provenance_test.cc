@@ -104,7 +104,7 @@ TEST_P(ProvenanceTest, CutAndContinuedOtherwise) {
   Grow(fork, 5, true);
   Grow(fork, 5, false);
   ASSERT_NO_FATAL_FAILURE(ExpectEverywhere("fork"));
-  // What is left of the chain becomes one node.
+  // The rest of the chain becomes one node.
   ASSERT_OK(Find("chat").Drop());
   ASSERT_OK(store_.Compact());
   ASSERT_NO_FATAL_FAILURE(ExpectEverywhere("fork"));
@@ -176,7 +176,7 @@ TEST_P(ProvenanceTest, OfAppendsThatAreJoined) {
   ASSERT_NO_FATAL_FAILURE(ExpectEverywhere("chat", options));
 }
 
-// What was evicted is neither; what is filled in is what the caller says then.
+// Evicted KV is neither; filled KV is what its caller says.
 TEST_P(ProvenanceTest, WhatWasEvictedIsFilledAnew) {
   const ModelId id = Register(model_);
   ASSERT_OK(store_.SetNamespace("small", {.max_bytes = 30'000, .evict = Evict::kKv}));

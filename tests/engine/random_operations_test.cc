@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: whatever is done to a store with a group of every retention rule, it shows what the
-// reference model shows: lengths, names, tokens, KV bytes, states, what is missing and from where
-// it can be restored; at once, and after being opened again. Method: a random walk over all
-// operations from a printed seed, single steps and batches, in all layouts of KV, against the
-// reference model, in memory and on the simulated machine; also with a store that forgets every
-// branch as soon as it may. The KV of a position follows from its token, so that whoever fills a
-// gap in what branches share fills it alike. (Models whose groups keep everything: tests/model.)
+// Property: after any operations a store with a group of every retention rule shows the same as the
+// reference model: lengths, names, tokens, KV bytes, states, missing positions and how far it can
+// be restored; at once, and after being opened again. Method: a random walk over all operations
+// from a printed seed, single steps and batches, in all layouts of KV, against the reference model,
+// in memory and on the simulated machine; also with a store that forgets every branch as soon as it
+// may. The KV of a position follows from its token, so that every branch fills a gap in shared
+// content alike. (Models whose groups keep everything: tests/model.)
 #include <algorithm>
 #include <cstdio>
 #include <random>
@@ -26,7 +26,7 @@ constexpr uint64_t kIngestedTokens = 14;
 // About half of what the branches of a namespace would hold.
 constexpr uint64_t kNamespaceBytes = 32 << 10;
 
-constexpr std::byte kBlank{0xEE};  // What a KvPool begins with.
+constexpr std::byte kBlank{0xEE};  // Initial content of a KvPool.
 
 class RandomWalk {
  public:
@@ -124,7 +124,7 @@ class RandomWalk {
 
   static bool HasRule(const LayerGroup& group) { return group.retention.kind != Retention::kAll; }
 
-  // What an append adds; kept until it was given.
+  // The content of an append; kept until it was given.
   struct Added {
     std::vector<TokenId> tokens;
     std::vector<uint64_t> kv_begins, kv_counts, kv_seeds;  // Seed 0: that of each token.
@@ -517,7 +517,7 @@ class RandomWalk {
   const Options options_;
   const ModelSpec model_spec_ = EveryRuleModel();
   ModelId id_{};
-  // What restores failed for: the model has it, so it was evicted; the model has not.
+  // Why restores failed: the model has the KV, so it was evicted; or the model has not.
   uint64_t evicted_ = 0, gaps_ = 0;
   uint64_t ingests_ = 0, joined_ = 0, filled_ = 0;
   Store store_;

@@ -197,7 +197,7 @@ TEST_F(RestoreManyTest, ANodeIsASource) {
   EXPECT_FAILS(item.status, StatusCode::kNotFound, "there is no node 4711");
 }
 
-// What falls off the view's room is not restored, on either side.
+// Positions outside of the view are not restored, on either side.
 TEST_F(RestoreManyTest, AShiftMayLeadOutOfTheRoom) {
   Write("one", 300, 1);
   for (int from = 0; from < 2; ++from) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: a small session comes out of a table with one read, and the next time out of memory; so
-// does a large one that is restored again. What is damaged is named and never kept; memory that is
-// refused, or that others take, costs time alone.
+// does a large one that is restored again. Damage is named and never cached; memory that is
+// refused, or that others take, only costs time.
 // Method: on the simulated disk, whose trace counts the reads.
 #include <algorithm>
 
@@ -310,7 +310,7 @@ TEST_F(RestoreTablesTest, PrefetchBringsItIn) {
     EXPECT_EQ(0u, ReadsToRestore(chat, model, 300)) << name;
     EXPECT_EQ(0u, store_.Metrics().prefetches_failed);
     EXPECT_EQ(0u, store_.Metrics().restored_table_frames);
-    // What is there is not read again.
+    // Present content is not read again.
     const size_t before = sim_.disk->trace().size();
     ASSERT_OK(chat.Prefetch());
     AwaitPrefetches(2);

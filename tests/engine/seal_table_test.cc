@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a sealed table has the same bytes whoever packed it, everything that goes to the device
-// is told in small steps, and a table that does not read back as it was packed is not left behind.
+// Property: a sealed table has the same bytes on any number of threads, all device writes are
+// announced in small steps, and a table that does not read back as it was packed is not left
+// behind.
 #include "engine/space/seal_table.h"
 
 #include <gtest/gtest.h>

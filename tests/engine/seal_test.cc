@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: sealing changes where content lies and nothing else. What was sealed comes back bit for
-// bit, at any position, for any branch, also after reopening; what nobody reaches any more goes; an
-// error while sealing costs nothing; damage to a table is named and never served.
+// Property: sealing changes where content lies and nothing else. Sealed content comes back bit for
+// bit, at any position, for any branch, also after reopening; content that nobody reaches any more
+// goes; an error while sealing costs nothing; damage to a table is named and never served.
 #include <cerrno>
 #include <cstring>
 
@@ -69,7 +69,7 @@ TEST_P(SealTest, LongChainsAreSealedByThemselves) {
     uint64_t length = 0;
     for (; length < 2400; length += 8) ASSERT_OK(AppendSome(chat, model, length, 8));  // 19 MiB.
     StoreMetrics metrics = store_.Metrics();
-    // What the round before left may be sealed as well, so it is this chain that tells.
+    // Leftovers of the round before may be sealed as well, so this chain decides.
     for (int i = 0; i < 5000 && tokens + deltas > 0 &&
                     (metrics.seals == 0 || metrics.chain_deltas - chain_before >= 300);
          ++i) {
@@ -183,7 +183,7 @@ TEST_P(SealTest, AHalfEmptyTableIsRewritten) {
   const uint64_t full = store_.Metrics().table_bytes;
   ASSERT_OK_ASSIGN(Branch start, chat.ForkAt(2, {.name = "start"}));
   ASSERT_OK(chat.Drop());
-  // Whoever forked keeps the whole node, until it is cut to what is reached.
+  // The fork keeps the whole node, until it is cut to what is reached.
   EXPECT_TRUE(HasKv(start, model, 0, 2));
   ASSERT_OK(start.Drop());
   ASSERT_OK(store_.Compact());

@@ -18,7 +18,7 @@ class ShadowLowRankTest : public ShadowTest {
     group.inv_freq = RotaryFrequencies(kChannels, 10'000.0);
   }
 
-  // What the vectors of a layer are, made of its first tokens.
+  // The vectors of a layer, made from its first tokens.
   shadow::LowRankBasis Basis(const ShadowSpec& spec, uint32_t layer, uint64_t covered) {
     shadow::GramMatrix gram(kHeads * kChannels);
     for (uint64_t first = 0; first < covered; first += 1024) {
@@ -74,7 +74,7 @@ class ShadowLowRankTest : public ShadowTest {
                       uint64_t basis_of, io::SimRandom* random) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       ShadowSpec chooses = spec;
-      chooses.keys = ShadowKeys::kInt4;  // What is chosen depends on landmarks alone.
+      chooses.keys = ShadowKeys::kInt4;  // The choice depends on landmarks alone.
       chooses.rank = 0;
       chooses.rank_energy = 0;
       skip_keys_ = true;

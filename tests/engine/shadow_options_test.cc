@@ -92,13 +92,13 @@ TEST_F(ShadowTest, RoomForMoreTokensThanCanBeCountedIsRefused) {
   const auto wide = ShadowSession::Open(arena_, chat_, options);
   EXPECT_FALSE(wide.ok()) << "opened with " << wide->device_bytes() << " bytes of the device";
   if (!wide.ok()) return;
-  // What follows of it: rows of a head run into those of the next one.
+  // The consequence: rows of a head run into those of the next one.
   ShadowSession session = *wide;
   io::SimRandom random(14);
   Step(session, options.spec, 0, 58, &random);
 }
 
-// What Extend could not do for as long as the branch is as long as it may become, Open says.
+// Open reports what Extend could not do for as long as the branch is as long as it may become.
 TEST_F(ShadowTest, WhatCannotBeFetchedLaterIsSaidAtOnce) {
   AppendTo(chat_, 60);
   MakeArena();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What base/shadow says that a step attends to.
+// The content that a step attends to, by base/shadow.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace cairn::testing {
 
-// What base/shadow makes of the keys of one head of one layer.
+// The shadow of the keys of one head of one layer, by base/shadow.
 struct ShadowOracle {
   ShadowOracle(const ShadowSpec& of, bool is_fp16, uint32_t width, std::span<const uint16_t> rows)
       : spec(of), fp16(is_fp16), channels(width) {

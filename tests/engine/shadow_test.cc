@@ -39,7 +39,7 @@ TEST_F(ShadowTest, ALongerContextExtendsIt) {
     AppendTo(chat_, tokens);
     ASSERT_OK_ASSIGN(const ShadowInfo info, BuildShadow(chat_, {.spec = spec}));
     EXPECT_EQ((tokens - 32) / 64 * 64, info.covered);
-    // What a whole part holds is not read again.
+    // Keys in a whole part are not read again.
     EXPECT_EQ(info.covered == covered ? 0 : info.covered - covered / 1024 * 1024, info.tokens_read);
     covered = info.covered;
     ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(spec)));

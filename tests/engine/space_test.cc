@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: space runs out in words: kNoSpace before a byte of the call is in the log, nothing that
-// was there is lost, reads go on, and what gives space back still works.
+// Property: space runs out with an error: kNoSpace before a byte of the call is in the log, no
+// stored content is lost, reads go on, and work that gives space back still succeeds.
 // Method: max_bytes in every world, and a real full file system and a read-only one where this
-// process may mount. What goes on at the cap in the background is in cap_test.cc.
+// process may mount. The background at the cap is tested in cap_test.cc.
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -31,7 +31,7 @@ uint64_t FillUp(Branch& branch, const ModelSpec& model, uint64_t length, Durabil
   return length;
 }
 
-// What must hold for a store that is full, and whose background is paused.
+// Checks a store that is full, and whose background is paused.
 void CheckFull(Store& store, Branch& chat, const ModelSpec& model, uint64_t length) {
   EXPECT_EQ(length, *chat.length());
   EXPECT_OK(store.poisoned());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What sparse sessions of a small model are to show.
+// The content that sparse sessions of a small model must show.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ class StoredKv {
     }
     return rows;
   }
-  // The pieces that a view of this memory, which the host may look at, has. What differs, or
-  // nothing.
+  // Compares the pieces that a view of this memory has, which the host can read. Returns the
+  // difference, or nothing.
   std::string Compare(const SparseView& view, const SparseWanted& wanted,
                       const SparseOptions& options, const Content& content, uint64_t* left_out) {
     for (uint32_t head = 0; head < 2; ++head) {

@@ -211,7 +211,7 @@ TEST_F(SparseTest, GrowsWithItsBranch) {
   EXPECT_EQ(175u, session.pieces());
   ASSERT_OK_ASSIGN(view, session.Fetch(wanted));
   Compare(view, wanted);
-  EXPECT_EQ(faults, session.stats().faults);  // What was in slots is there.
+  EXPECT_EQ(faults, session.stats().faults);  // Pieces in slots are there.
   const Content content{{0, kSeed}, {410, kSeed + 1}};
   io::SimRandom random(5);
   for (int step = 0; step < 8; ++step) {

@@ -58,8 +58,8 @@ class SparseTest : public GpuTest {
     return drawn;
   }
 
-  // What the stream shows, once it has come so far, against `content`. How many
-  // pieces were left out.
+  // Compares the content that the stream shows, once it has come so far, with `content`. Returns
+  // how many pieces were left out.
   uint64_t Compare(const SparseView& view, const SparseWanted& wanted,
                    const Content& content = {{0, kSeed}}, const SparseOptions& options = Small()) {
     const auto event = device_->NewEvent();

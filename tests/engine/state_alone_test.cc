@@ -180,7 +180,7 @@ TEST_P(StateAloneTest, InABatchAndWhileAppendsAreJoined) {
   EXPECT_EQ("2@1", At(chat_, 1));
 }
 
-// What a branch has at each of its positions.
+// The state of a branch at each of its positions.
 struct Expected {
   uint64_t length = 0;
   std::map<uint64_t, uint64_t> states;

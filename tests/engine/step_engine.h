@@ -107,7 +107,7 @@ class StepEngine {
     EXPECT_OK(device_.Record(stream_, staged_));
     settled_ = false;
   }
-  // What the last step reads of the host's memory has been read.
+  // Waits until the last step has read the host's memory.
   void Settle() {
     if (settled_) return;
     EXPECT_OK(device_.Wait(staged_, io::kNoDeadline));

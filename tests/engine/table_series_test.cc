@@ -106,7 +106,8 @@ TEST_F(TableSeriesTest, ButOneAfterTheOtherBesideOthers) {
   ExpectAllIsThere();
 }
 
-// What an opening replays does not follow from how long a proof takes, alone or beside a writer.
+// The length of an opening's replay does not depend on how long a proof takes, alone or beside a
+// writer.
 TEST_F(TableSeriesTest, DumpsGoOnWhileOneIsProved) {
   for (const bool beside_others : {true, false}) {
     ASSERT_OK(store_.Close());

@@ -186,7 +186,7 @@ TEST_F(VerifyTest, TheLog) {
   };
   for (size_t i = 0; i + 1 < records.size(); ++i) flip_payload(i);
   Expect(0, 0, records.size() - 1);
-  // What damages the last group ends the log for its reader, which is noticed here.
+  // Damage of the last group ends the log for its reader; Verify notices it.
   flip_payload(records.size() - 1);
   Expect(1, 1, records.size());
   // A header: the payloads in front of it and the tables are gone on with.

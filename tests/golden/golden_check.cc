@@ -40,7 +40,7 @@ void ExpectStates(const Branch& branch, const ModelBranch& want) {
   }
 }
 
-// What a restore up to `end` gives; returns how many bytes of it went through 8-bit integers.
+// The result of a restore up to `end`; returns how many bytes of it went through 8-bit integers.
 uint64_t ExpectRestore(const Branch& branch, const ModelSpec& spec, const ModelBranch& want,
                        uint64_t end) {
   SCOPED_TRACE("restored up to " + std::to_string(end));

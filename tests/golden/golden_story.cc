@@ -101,7 +101,7 @@ std::vector<ModelSpec> Models() {
 
 // ---------------------------------------------------------------- the teller
 
-// What one append brings.
+// The content of one append.
 struct Piece {
   uint64_t tokens = 0;
   // By group; none at all: KV of all groups for the new tokens.
@@ -401,7 +401,7 @@ void TellEvicted(Teller& tell) {
   tell.Fill("oldest", {{0, 24}});
 }
 
-// What only the log has: records, parts of one, and a table that nothing but the log names.
+// Content that only the log has: records, parts of one, and a table that only the log names.
 void TellTail(Teller& tell) {
   tell.Append("chat",
               {.tokens = 10, .sampler = 12, .metadata = 5, .spans = {Span(282, 285, true)}});

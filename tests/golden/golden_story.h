@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the golden stores hold, and how they came by it. One story is told to a store, or to nobody:
-// in both cases what a store must show then is written into a book. So a golden store lies in the
-// tree once, as files, and what must be found in it follows from this code.
+// The content of the golden stores, and their history. One story is told to a store, or to nobody:
+// in both cases the content that a store must show then is written into a book. So a golden store
+// lies in the tree once, as files, and its required content follows from this code.
 //
 // A story that was told once is never changed: a store of the tree was made by it. A later format
 // gets a story of its own.

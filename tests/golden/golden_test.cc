@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a store that any released version wrote opens in this one, for reading and for writing,
-// and every byte is found; and once more when all of it was written anew.
-// Method: the stores lie in this folder, format_<n>, as files. What must be found in them follows
-// from a story (golden_story.h). Segments of the log that were never written are left out, as they
-// may be.
+// Property: a store that any released version wrote opens in this one, for
+// reading and for writing, and every byte is found; and once more when all
+// of it was rewritten. Method: the stores lie in this folder, format_<n>,
+// as files. Their content follows from a story (golden_story.h). Segments
+// of the log that were never written are left out, as they may be.
 //
 // A new store, once a format is released that differs:
 //   CAIRN_GOLDEN_OUT=tests/golden/format_<n> build/release/bin/cairn_golden_test
@@ -86,7 +86,7 @@ TEST_F(GoldenTest, AReaderFindsEveryByteAndWritesNone) {
   ASSERT_NO_FATAL_FAILURE(ExpectAll(store, book_, &lossy_bytes_));
   VerifyReport report;
   ASSERT_NO_FATAL_FAILURE(ExpectNoDamage(store, &report));
-  // What the store is to have of everything.
+  // The required counts of the store.
   EXPECT_GE(report.index_tables, 2u);
   EXPECT_GE(report.tables, 3u);
   EXPECT_GE(report.records, 10u);

@@ -20,7 +20,7 @@ class CallersStream {
 
   uintptr_t handle() const { return handle_; }
   gpu::Stream stream() const { return adopted_; }
-  // What `enqueue` puts into the stream becomes the graph.
+  // The work that `enqueue` puts into the stream becomes the graph.
   void Capture(const std::function<void()>& enqueue);
   void Launch();
 

@@ -82,7 +82,7 @@ PlaneView OneHead(PlaneView view, std::byte** base, uint32_t head) {
   return view;
 }
 
-// What the codec makes of the frame, in `memory`. False: it complains.
+// The codec's result for the frame, in `memory`. False: it refuses the frame.
 bool Expect(PagedCase& paged, const Frame& frame, Bytes& memory) {
   Bytes raw(frame.shape.raw_bytes());
   if (!DecodeFrame(frame.shape, frame.stored, raw).ok()) return false;

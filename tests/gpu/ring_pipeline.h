@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a restore does with a device, in small: windows go through a pinned ring and a ring on the
-// device, on two streams, and come back. Any of its waits can be left out.
+// A restore's use of a device, in small: windows go through a pinned ring and a ring on the device,
+// on two streams, and come back. Any of its waits can be left out.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ std::vector<uint32_t> DrawAlways(io::SimRandom& random, uint32_t chunks) {
   return always;
 }
 
-// What all pairs of a launch have in common.
+// Settings that all pairs of a launch share.
 struct Case {
   explicit Case(io::SimRandom& random)
       : layout{kChannels[random.Below(std::size(kChannels))],
@@ -94,7 +94,7 @@ std::string Differ(const std::string& what, const std::vector<uint32_t>& is,
 struct Step {
   gpu::ScoreChunks score;
   gpu::SelectChunks select;
-  std::vector<uint32_t> scores, sums;  // What is expected, as bits.
+  std::vector<uint32_t> scores, sums;  // The expected values, as bits.
 };
 
 Step PrepareStep(KernelMachine& machine, io::SimRandom& random, const Case& c,

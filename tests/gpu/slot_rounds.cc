@@ -85,7 +85,7 @@ struct DrawnRow {
     row.fault_count = machine.PutAll(std::vector<uint32_t>{kUntouched});
   }
 
-  // What the next step wants: some of what the last one did, and sometimes what is wrong.
+  // Pieces for the next step: some of the last one's, and sometimes wrong ones.
   void Draw(io::SimRandom* random, KernelMachine& machine) {
     std::set<uint32_t> some;
     const uint64_t count = random->Below(std::min(slots, pieces_end) + 1);

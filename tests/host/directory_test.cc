@@ -3,7 +3,7 @@
 // Property: a store goes on in the directory that it was opened in, whatever becomes of the names
 // that lead there, and on every file system that it may find itself on.
 // Method: on the real kernel, in child processes: mounts over it, links, removal, other file
-// systems. What this machine does not allow is skipped by name.
+// systems. Tests that this machine does not allow are skipped by name.
 #include <fcntl.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
@@ -93,7 +93,7 @@ TEST_F(HostDirectory, IsTheWorkingDirectory) {
   });
 }
 
-// Whoever does that loses the store, but is told.
+// Removing it loses the store, but with an error.
 TEST_F(HostDirectory, IsRemovedWithAllInIt) {
   InAChild([&] {
     auto host = HostStore::Open("state");
@@ -135,7 +135,7 @@ TEST_F(HostDirectory, LiesInOneThatMayNotBeRead) {
   });
 }
 
-// What every file system is asked for; `path` lies on it.
+// The checks for every file system; `path` lies on it.
 bool WorksOn(const std::string& path) {
   auto host = HostStore::Open(path + "/state");
   return ExpectOk(host.status(), "open") && ExpectOk(host->DoEverything(), "use") &&

@@ -186,7 +186,7 @@ TEST_P(HostMachine, GrantsNoThreads) {
     }
     auto host = HostStore::Open(path(), options());
     if (!ExpectOk(host.status(), "open")) return false;
-    const Limited limited(RLIMIT_NPROC, 0);  // What helps comes later, or not.
+    const Limited limited(RLIMIT_NPROC, 0);  // Helper threads come later, or not at all.
     return ExpectOk(host->DoEverything(), "use") && ExpectOk(host->Close(), "close");
   }));
 }

@@ -79,7 +79,7 @@ struct Handles {
   std::vector<Completion> completions;
 };
 
-// In the child. What waits for a lock that a thread of the parent had is ended by the alarm.
+// In the child. The alarm ends a wait for a lock that a thread of the parent had.
 bool LetGo(Handles& handles, uint32_t order) {
   alarm(20);
   bool refused = true;

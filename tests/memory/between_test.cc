@@ -136,7 +136,7 @@ TEST_F(BesideDropTest, AnAppendToBeJoined) {
   Open(8);
   Run([&] {
     auto ticket = branch_.Append(next_);
-    // What was accepted is in the log before the branch is dropped.
+    // An accepted append is in the log before the branch is dropped.
     return ticket.ok() ? ticket->Wait() : ticket.status();
   });
 }
@@ -222,7 +222,7 @@ TEST_F(BetweenTest, ALargeAppendBesideClose) {
   }
 }
 
-// What was accepted before the store is closed has its end then.
+// An append that was accepted before the store is closed ends then.
 TEST_F(BetweenTest, AnAppendToBeJoinedBesideClose) {
   KvSet kv(model_, Layout::kContiguous, 10, 1);
   kv.Write(kSeed, 10, 11);
@@ -247,7 +247,7 @@ TEST_F(BetweenTest, AnAppendToBeJoinedBesideClose) {
       });
 }
 
-// Whoever forks may do so while any lock is held.
+// A thread may fork while any lock is held.
 TEST_F(BetweenTest, AForkedChildIsRefusedAndNeverWaits) {
   Open();
   Branch branch = Make();

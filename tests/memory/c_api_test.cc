@@ -152,7 +152,7 @@ TEST_F(CApiMemoryTest, Forks) {
   });
 }
 
-// What failed left no trace: the next one finds the length as it was.
+// A failed append left no trace: the next one finds the old length.
 TEST_F(CApiMemoryTest, Appends) {
   cairn_append_options options;
   cairn_append_options_init(&options, sizeof options);

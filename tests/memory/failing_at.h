@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is called with an allocation that fails: each of its allocations in turn.
+// Makes calls with a failing allocation: each of their allocations in turn.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@ struct FailPlan {
   bool persistent = false;  // Every one from `at` on.
 };
 void SetFailPlan(const FailPlan& plan);  // Counts from 1 again.
-void EndFailPlan();                      // None fails any more. What was counted stays.
+void EndFailPlan();                      // None fails any more. The counts stay.
 uint64_t AllocationsCounted();
 uint64_t AllocationsFailed();
 // Where the first one that failed was asked for, as a list of addresses for addr2line, to stderr.

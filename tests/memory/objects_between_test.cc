@@ -44,7 +44,7 @@ class ObjectsBetweenTest : public ::testing::Test {
       if (then) then();
     });
   }
-  // What was to come is over. False: it never came.
+  // Waits for the call that was to come. False: it never came.
   bool Join() {
     const bool came = memory::CallAtAllocation(0) == 0;
     for (std::thread& thread : threads_) thread.join();

@@ -587,7 +587,7 @@ std::vector<Script> Scripts() {
           if (!queue.Wait()) return Status(StatusCode::kCorruption, "nothing came");
           std::vector<Completion> came = queue.Drain();
           if (came.empty()) {
-            SetFailing(false);  // What there is no memory for stays.
+            SetFailing(false);  // Completions without memory stay.
             came = queue.Drain();
           }
           return came.size() == 1 ? came[0].status : Status(StatusCode::kCorruption, "not one");
@@ -676,7 +676,7 @@ std::vector<Script> Scripts() {
     s.Append("chat", 2, Durability::kPower);
     s.Do("Refresh", [&] { return follower.Refresh().status(); });
   });
-  // What cannot be indexed stays behind, and the next search does it.
+  // Nodes that cannot be indexed stay behind, and the next search does it.
   add(
       "find",
       [](Session& s) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the quick and the slow test of allocation failure have in common: one script, given by name,
-// whose every `stride`-th allocation fails.
+// Shared by the quick and the slow test of allocation failure: one script, given by name, whose
+// every `stride`-th allocation fails.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -247,7 +247,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
   });
 }
 
-// What must not be written on is told also without memory for its words.
+// A segment that must not be written to is reported also without memory for the text.
 TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
   AtEveryAllocation([](uint64_t n) {
     std::string escaped;
@@ -422,7 +422,7 @@ struct JoiningStore {
   Branch branch;
 };
 
-// Whoever waits flushes. Without memory for that nothing of what was accepted is lost.
+// A waiting caller flushes. If there is no memory for that no accepted append is lost.
 TEST(Parts, JoinedAppendsKeepTheirStatesOverAFlushThatFindsNoMemory) {
   const uint64_t runs = AtEveryAllocation([](uint64_t n) {
     JoiningStore joining(4);
@@ -597,7 +597,7 @@ TEST(Parts, AThreadThatFindsNoMemoryIsNone) {
   });
 }
 
-// Requests end with a Status, whoever reaps them and whatever the disk says.
+// Requests end with a Status, whichever thread reaps them and whatever the disk says.
 TEST(Parts, AnErrorOfTheDiskThatFindsNoWordsIsTold) {
   io::UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(full.valid());

@@ -51,7 +51,7 @@ struct TicketStore {
   CompletionQueue queue;
 };
 
-// What becomes of `call`, which is to append kTokens, with a ticket or without one.
+// The outcome of `call`, which appends kTokens, with a ticket or without one.
 void IsWhollyDoneOrNotAtAll(
     const std::function<Result<Ticket>(TicketStore&, const AppendOptions&)>& call,
     const Options& with = testing::TinyOptions()) {

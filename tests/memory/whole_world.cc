@@ -11,8 +11,8 @@ namespace cairn::memory {
 
 namespace {
 
-// Within the machine. A switch to another fiber happens in here, and whoever goes on leaves a scope
-// of its own: so leaving restores what the fiber had, not what the one before it had.
+// Within the machine. A switch to another fiber happens in here, and the next fiber leaves a scope
+// of its own: so leaving restores the state of that fiber, not of the one before it.
 class WholeScope {
  public:
   WholeScope() : before_(SetFailing(false)) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares all that a store shows with what the reference model shows. What differs is thrown as a
-// Mismatch. What was read goes into a digest, as far as options and the background do not decide
+// Compares everything that a store shows with the reference model. A difference is thrown as a
+// Mismatch. Everything that was read goes into a digest, unless options and the background decide
 // it.
 #pragma once
 

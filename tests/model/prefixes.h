@@ -30,7 +30,7 @@ class Prefixes {
   uint64_t found() const { return found_; }
 
  private:
-  // What a branch has, or had.
+  // The ids of a branch, present or past.
   struct Path {
     size_t model = 0;
     std::string ns;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a store must show, kept in the simplest way: every branch has a vector of positions of its
-// own, each with its token and, by layer group, the seed of its KV. No sharing, no log, no I/O, no
-// counts: what is needed is found by walking from the branches.
+// The required behaviour of a store, in the simplest way: every branch has a vector of positions of
+// its own, each with its token and, by layer group, the seed of its KV. No sharing, no log, no I/O,
+// no counts: needed content is found by walking from the branches.
 //
 // Beside that it knows the nodes of a store that never joins or cuts any, by the rule of ownership
 // alone: a branch extends the node that it made, and only while it ends where that ends; else it
@@ -24,8 +24,8 @@
 
 namespace cairn::testing {
 
-// The retention rules (cairn/model.h), row by row: whether whoever goes on after `length` tokens
-// needs the row.
+// The retention rules (cairn/model.h), row by row: whether continuing after `length` tokens needs
+// the row.
 bool NeedsRow(const LayerGroup& group, uint64_t length, uint64_t row);
 
 inline constexpr size_t kModelGroupsMax = 6;
@@ -105,7 +105,7 @@ class ReferenceModel {
   // A store with Evict::kNever, but for what its namespaces say.
   bool MayEvict(const ModelBranch& branch) const;
 
-  // What is needed, found by walking from the branches.
+  // Needed content, found by walking from the branches.
   struct Reached {
     uint64_t nodes = 0;
     // Of distinct positions that branches have; and of the nodes they lie on, with what lies there

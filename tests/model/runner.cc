@@ -276,7 +276,7 @@ class Runner {
     model_.Create(slot->id, name, ns, keep, which);
   }
 
-  // What an append brings; kept until it was given.
+  // The content of an append; kept until it was given.
   struct Added {
     std::vector<TokenId> tokens;
     std::vector<RowRange> rows;
@@ -669,7 +669,7 @@ class Runner {
     if (!taken) branch->name = name;
   }
 
-  // With what the model has: a Fill for each group and each run that is all exact or not at all.
+  // Fills with the model's KV: a Fill for each group and each run that is all exact or not at all.
   void FillAgain(const Slot& slot, const ModelBranch& branch, const std::vector<RowRange>& ranges,
                  const char* what) {
     const auto exact = [&](size_t group, uint64_t at) {

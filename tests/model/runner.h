@@ -3,11 +3,11 @@
 // Runs a script against a store and against the reference model, and compares all that the store
 // shows: lengths, names, ids, KV bytes, states, spans, listings, the code of every error.
 //
-// What options and the background may decide, a script must not see: so the same script gives the
-// same digest of everything read, whatever the options. Three things are theirs. Which KV a cap of
-// a namespace took away: it must be KV that might go, and what is there is compared. What bytes are
-// stored. And how much of KV that lagged a fork or rewind keeps, once nodes were joined: the runner
-// then fills in what is missing.
+// Decisions of options and the background must be invisible to a script: so the same script gives
+// the same digest of everything read, whatever the options. There are three exceptions. Which KV a
+// cap of a namespace took away: it must be KV that may be evicted, and the rest is compared. How
+// many bytes are stored. And how much lagging KV a fork or rewind keeps, once nodes were joined:
+// the runner then fills in the missing KV.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct RunResult {
 };
 RunResult RunScript(const Script& script, const OptionSet& options, uint64_t seed = 1);
 
-// What `run` gives, in a child process, where a check that fails, or a hang, is a failure like any
+// The result of `run`, in a child process, where a failed check, or a hang, is a failure like any
 // other. REQUIRES: no threads in this process.
 std::string FailureInChild(const std::function<std::string()>& run);
 std::string FailureOf(const Script& script, const OptionSet& options, uint64_t seed = 1);

@@ -9,9 +9,9 @@
 //
 //   EXPECT_EQ("", FailureOf(*ParseScript("create 0 1 0 1\nappend 0 3\n"), {}));
 //
-// Why not rapidcheck: it shrinks what it generated, by its own choices; it cannot shrink a script
-// that was pasted in or that came from elsewhere, and takes no advice about which operations hang
-// together. What it would save here is the thirty lines of Shrink.
+// Why not rapidcheck: it shrinks its own inputs, by its own choices; it cannot shrink a script that
+// was pasted in or that came from elsewhere, and takes no advice about which operations belong
+// together. It would save the thirty lines of Shrink.
 #pragma once
 
 #include <array>
@@ -69,7 +69,7 @@ std::string ToString(const Script& script);
 // Nothing for what ToString never prints. Empty lines and those beginning with '#' are left out.
 std::optional<Script> ParseScript(const std::string& text);
 
-// What an adversary would do more of.
+// Operations that an adversary would prefer.
 struct Profile {
   const char* name;
   std::array<uint32_t, kOpKinds> weights;  // By OpKind.

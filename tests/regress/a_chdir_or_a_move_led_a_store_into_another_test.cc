@@ -28,7 +28,7 @@ class OneStoreAndAnother : public ::testing::TestWithParam<Backend> {
     return options;
   }
 
-  // What makes a store of its own at `path`, and goes on with it.
+  // Makes a store of its own at `path`, and goes on with it.
   struct Used {
     Store store;
     Branch chat;

@@ -53,7 +53,7 @@ TEST_F(AClockThatJumped, ExpiresNothing) {
   clock_->ahead_ns = kYearNs;
   ASSERT_OK(store_.Compact());
   EXPECT_TRUE(IsThere("chat"));
-  // What is made now has the same hour.
+  // A branch made now has the same hour.
   Make("later", {.ttl_ns = kHourNs});
   clock_->ahead_ns = 0;
   Reopen();

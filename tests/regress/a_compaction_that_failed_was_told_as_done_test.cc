@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compact met damage in the log; before who waited for it looked, a round of the background that
-// had little to do had ended well, and Compact said that all was done. What a compaction came to
-// stays until the next one.
+// Compact met damage in the log. Before its caller looked, a background round with little to do had
+// ended well, and Compact reported that all was done. The result of a compaction stays until the
+// next one.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -43,8 +43,8 @@ TEST(ACompactionThatFailed, IsNotToldAsDone) {
     ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(const VerifyReport report, store.Verify(VerifyLevel::kAll));
     ASSERT_EQ(report.damages.size(), 1u);
-    // What is sealed before it comes to the damage is logged, in a new segment: a reason for
-    // another round.
+    // Seals before it comes to the damage are logged, in a new
+    // segment: a reason for another round.
     EXPECT_FAILS(store.Compact(), StatusCode::kCorruption);
   }
 }

@@ -52,7 +52,7 @@ bool CopyBesideAnIngest(uint64_t seed, uint64_t delay_ns) {
     ASSERT_OK(AppendSome(*ingested, spec, 0, kEach, kSeed, Durability::kPower));
   });
   machine.scheduler->Sleep(delay_ns);
-  EXPECT_OK(AppendSome(*other, spec, 0, 1, kSeed, Durability::kMemory));  // What a copy waits for.
+  EXPECT_OK(AppendSome(*other, spec, 0, 1, kSeed, Durability::kMemory));  // The copy waits for it.
   EXPECT_OK(store->Checkpoint("/copy"));
   EXPECT_OK(store->Close());
 

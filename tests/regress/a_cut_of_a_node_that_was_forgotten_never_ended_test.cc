@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The background looked for the farthest branch that needs a loose node, then forgot the node for
-// want of memory, read it again with nothing but branches that were dropped, found nothing to cut,
-// and began anew, for ever. What it has looked at stays in memory until it is cut.
+// want of memory, read it again with only dropped branches, found nothing to cut, and began anew,
+// for ever. Now a node that it has looked at stays in memory until it is cut.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -2,8 +2,8 @@
 //
 // The bug: when the directory could not be synced after a table had been removed, on a disk that
 // was nearly full, the next round of the space thread removed it once more and returned its bytes a
-// second time: more was written than max_bytes allows. What was removed is returned once, and the
-// failure told.
+// second time: more was written than max_bytes allows. Now the bytes of a removed table are
+// returned once, and the failure is reported.
 #include <string>
 
 #include "tests/engine/engine_test.h"

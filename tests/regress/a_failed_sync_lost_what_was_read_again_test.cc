@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: a sync of the log failed, and the system kept showing what it had not written. The store
-// was closed and opened again; it replayed those pages, and its sync succeeded without writing
-// them. What was appended then was built on them: after a power loss opening was refused ("no group
+// The bug: a sync of the log failed, and the system still showed pages that it had not written. The
+// store was closed and opened again; it replayed those pages, and its sync succeeded without
+// writing them. Later appends were built on them: after a power loss opening was refused ("no group
 // of this epoch"). Method: the nth sync of the log fails so, for every n; the store is opened
 // again, appended to, and the power is cut.
 #include "tests/support/status.h"

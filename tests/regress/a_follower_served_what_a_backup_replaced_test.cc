@@ -93,7 +93,7 @@ class AFollowerServedWhatABackupReplaced : public WorldTest {
     Replace(target, world_->path());
   }
 
-  // What a follower shows of the history that it was opened on, or that it says why not.
+  // A follower shows the history on which it was opened, or says why not.
   void ExpectNothingWrong(const Store& follower) {
     ASSERT_OK_ASSIGN(const Branch chat, follower.FindBranch("chat"));
     EXPECT_EQ(kAfter, *chat.length());
@@ -163,7 +163,7 @@ TEST_P(AFollowerServedWhatABackupReplaced, TheWriterGoesOnAfterTheCopy) {
   ExpectNothingWrong(follower);
 }
 
-// Who has seen no more than the copy has goes on with it.
+// A follower that has seen no more than the copy has goes on with it.
 TEST_P(AFollowerServedWhatABackupReplaced, OneThatWasBehindGoesOn) {
   Store follower = Follow();
   ASSERT_OK(store_.Checkpoint(Other()));

@@ -43,7 +43,7 @@ class AHint : public ::testing::Test {
     EXPECT_OK(manifest);
     return manifest->named.at(0).tables;
   }
-  // What `to` has of the ids by the hints of `from`.
+  // The part of the ids that `to` has, by the hints of `from`.
   PrefixHit AskByHintsOf(const Machine& from, Machine* to, std::string_view ns) {
     const auto theirs = Hints(from), own = Hints(*to);
     EXPECT_EQ(1u, own.size());

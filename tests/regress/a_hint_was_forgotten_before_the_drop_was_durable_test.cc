@@ -47,7 +47,7 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
     });
     for (uint64_t i = 0; i < kChats; ++i) {
       if (i < 5) {
-        ASSERT_OK(store.Flush());  // What the dump has is durable, what comes then is not.
+        ASSERT_OK(store.Flush());  // The dump's content is durable, later content is not.
       }
       ASSERT_OK(chats[i].Drop());
       EXPECT_FALSE(AskOf(store, model, ids_of(i)).found());

@@ -2,7 +2,7 @@
 //
 // A hit names a node and a position. Without a lease the node's owner may rewind in place and
 // append other tokens under the same number: a fork of the hit, or a restore, then had KV of these,
-// as if it were that of the prompt. What a hit says is looked at again before it is used.
+// as if it were that of the prompt. Now a hit is checked again before it is used.
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

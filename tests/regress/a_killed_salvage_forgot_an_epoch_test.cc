@@ -18,7 +18,7 @@
 namespace cairn::testing {
 namespace {
 
-// What the two lives before the salvage appended to one branch; else each has its own.
+// Whether the two lives before the salvage appended to one branch; else each has its own.
 class AKilledSalvage : public ::testing::TestWithParam<bool> {
  protected:
   // Opens it, and kills it behind `use`.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a large append that the cap of its namespace refused wrote all its parts into the log
-// first. What was given back of these passed for room that had been made, so AppendSync wrote them
-// again, and again, and never returned.
-// Method: a namespace of which nothing may go, in a store that gives its log back, and appends that
-// are larger than a record.
+// first. Giving these back counted as room that had been made, so AppendSync wrote them again, and
+// again, and never returned.
+// Method: a namespace of which nothing may be evicted, in a store that gives its log back, and
+// appends that are larger than a record.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -50,7 +50,7 @@ class ALockThatWasReplaced : public WorldTest {
                        [](const std::string& name) { return name.ends_with(".tmp"); });
   }
 
-  // Who finds out tells the listener when callers know already.
+  // The thread that finds out tells the listener when callers know already.
   Status Cause() {
     for (int i = 0; i < 500; ++i) {
       {

@@ -59,7 +59,7 @@ TEST(ALongDescriptionCrashedTheDump, TheLongestIsOpenedAgain) {
   EXPECT_TRUE(report.damages.empty()) << report.damages[0].what;
 }
 
-// What was registered before there were limits: 2.5 MiB, and numbers that are none.
+// A model registered before there were limits: 2.5 MiB, and numbers that are none.
 TEST(ALongDescriptionCrashedTheDump, ALongerOneOfBeforeComesBack) {
   ModelSpec spec = TinyModel();
   spec.groups[0].inv_freq.assign(640 << 10, 0.5F);

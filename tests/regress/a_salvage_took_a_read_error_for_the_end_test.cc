@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: where a segment says that it continues another one than it follows, a salvage keeps what
-// lies before it; and it took an error of the device for the end of that. What a second reading
-// would have found was cut off.
+// lies before it; and it took an error of the device for the end of that. Records that a second
+// reading would have found were cut off.
 // Method: such a log, each of whose reads fails in turn.
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A segment that the index knew lost its header, and the epoch in it with that. A salvage began the
-// next segment with the same number and the same epoch, and what the index still had of the lost
-// one was looked for among the new records: whoever read it waited for ever that what it found
-// there in memory be published, and where a new record had the place of an old one, it was taken
-// for that. The checkpoint says which epochs were used.
+// next segment with the same number and the same epoch, and records that the index still had of the
+// lost one were looked for among the new ones: a read waited for ever for the record that it found
+// there in memory to be published, and a new record in the place of an old one was taken for it.
+// Now the checkpoint says which epochs were used.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node of which memory did not know all that needs it lost all of that while it was being sealed.
-// Whether it was dead was undecided, and the log's record of the seal named it; a replay, which
-// knew all refs, had it dead and refused the record: the store did not open any more, after a kill
-// that nothing else was wrong with. What names nodes is decided on when no node is undecided.
+// A node of which memory did not know all refs lost all of them while it was being sealed. Whether
+// it was dead was undecided, and the log's record of the seal named it. A replay, which knew all
+// refs, had it dead and refused the record: the store did not open any more, after a kill with no
+// other fault. Now operations that name nodes are decided when no node is undecided.
 #include <memory>
 #include <string>
 #include <utility>

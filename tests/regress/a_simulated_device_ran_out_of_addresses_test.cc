@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the simulated device frees keeps its addresses. Each block kept two mappings as well, of
-// which a process may have 65,530, and each copy took 4 MiB: a model of 30 layers that attended
-// through cairn.shadow came to an end after three steps, without a bound on its addresses after 17.
+// Memory freed by the simulated device keeps its addresses. Each block kept two mappings as well,
+// of which a process may have 65,530, and each copy took 4 MiB: a model of 30 layers that attended
+// through cairn.shadow ended after three steps, without a bound on its addresses after 17.
 #include <gtest/gtest.h>
 
 #include <cstdint>

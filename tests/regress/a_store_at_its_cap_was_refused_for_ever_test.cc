@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: at a small cap a process that ended soon was refused with kNoSpace although all that was
+// The bug: at a small cap a process that ended soon was refused with kNoSpace although everything
 // there could have been sealed: the append did not wait for the space thread, Close did not either,
-// and so the next process found the store as full as it was.
-// Method: short-lived processes, one after the other, at several caps. What they append would fit
-// the cap several times if it was sealed: tables of zeros are small.
+// and so the next process found the store just as full.
+// Method: short-lived processes, one after the other, at several caps. Their appends would fit the
+// cap several times if they were sealed: tables of zeros are small.
 #include <cstring>
 
 #include "tests/engine/engine_test.h"
@@ -47,7 +47,7 @@ TEST_P(AStoreAtItsCapWasRefusedForEver, SealingMakesRoom) {
   EXPECT_EQ(kRuns * kTokens, *branch.length());
 }
 
-// What really does not fit is still refused, and soon.
+// Appends that really do not fit are still refused, and soon.
 TEST(AStoreThatIsFull, IsStillRefusedAndInTime) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A record whose checksum was right and which made node 0, the parent of all that have none, was
-// taken: the node was its own parent then, and whoever walked to the root never came there. Ids
-// that nobody gives are refused, and leave no trace (found by fuzz/tree_ops_fuzz.cc).
+// A record whose checksum was right and which made node 0, the parent of all nodes without one, was
+// accepted: the node was its own parent then, and walks to the root never ended. Now ids that are
+// never given are refused, and leave no trace (found by fuzz/tree_ops_fuzz.cc).
 #include "engine/tree/decisions.h"
 #include "tests/engine/tree_op_test.h"
 

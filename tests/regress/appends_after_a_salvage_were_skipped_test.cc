@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A salvage cut the log below what the index had already. What was appended and acknowledged then
-// got the numbers of what was lost, and the next opening took it for what the index has: the
-// appends were gone, or their branch, or the store did not open. The checkpoint after a salvage
-// says that the index has no more than the log.
+// A salvage cut the log below records that the index had already. Later acknowledged appends got
+// the sequences of lost records, and the next opening took them for those in the index: the appends
+// were gone, or their branch, or the store did not open. Now the checkpoint after a salvage says
+// that the index has no more than the log.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -2,8 +2,8 @@
 //
 // A record of the log that the index had already was damaged. The store opened, since its replay
 // begins behind that; but once a segment followed, the next opening read the damaged one from its
-// beginning: it was refused, and a salvage cut off there what had been acknowledged since. What
-// lies below where the replay begins is not read, whatever follows.
+// beginning: it was refused, and a salvage cut off everything acknowledged since. Now records below
+// the beginning of the replay are not read, whatever follows.
 #include <gtest/gtest.h>
 
 #include <memory>

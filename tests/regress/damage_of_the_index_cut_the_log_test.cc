@@ -167,7 +167,7 @@ TEST_P(DamageOfTheIndex, DoesNotHideThatTheLogEndsShort) {
     if (used) newest = std::max(newest, file);
   }
   ASSERT_OK_ASSIGN(const std::vector<std::byte> bytes, disk_->ReadRaw(newest));
-  const uint64_t half = bytes.size() / 2;  // Of what lies behind, its footer included.
+  const uint64_t half = bytes.size() / 2;  // Of the rest, its footer included.
   ASSERT_OK(disk_->WriteRaw(newest, half, std::vector<std::byte>(bytes.size() - half)));
   ASSERT_OK_ASSIGN(const Store store, Open(true));
   const std::string note = store.recovery_note();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: whoever follows a log opened a segment while its writer still added to it, then read of
-// the next one, begun meanwhile, where the first ends, and looked for that in what it had read of
-// the first before: "no group of this epoch", kCorruption. Method: the medium of a log as it was
-// before the last groups of a segment were written, which come while the next one is opened.
+// The bug: a follower of a log opened a segment while its writer still added to it, then learned
+// from the next one, begun meanwhile, where the first ends, and looked for that in the bytes that
+// it had read of the first before: "no group of this epoch", kCorruption. Method: the medium of a
+// log as it was before the last groups of a segment were written, which come while the next one is
+// opened.
 #include "base/io/sim_world.h"
 #include "tests/support/log_fixture.h"
 #include "wal/segment_files.h"

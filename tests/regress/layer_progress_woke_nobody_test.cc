@@ -40,8 +40,8 @@ bool Sleeps(pid_t thread) {
   return name_end != std::string::npos && stat[name_end + 2] == 'S';
 }
 
-// What a thread that slept on the first word of a restore found there. The wait of the test has an
-// end, lest a store that wakes nobody hangs it.
+// The value that a thread which slept on the first word of a restore found there. The wait of the
+// test has an end, lest a store that wakes nobody hangs it.
 uint32_t FoundAfterSleep(Branch& chat, RestoreRequest request) {
   std::vector<std::atomic<uint32_t>> words(2);
   LayerProgress progress{.layers = words};
@@ -83,7 +83,7 @@ class LayersOfTickets : public ::testing::Test {
     ASSERT_OK_ASSIGN(Store first, Store::Open("store", options));
     BranchWithKv(first);
     ASSERT_OK(first.Close());
-    ASSERT_OK_ASSIGN(store_, Store::Open("store", options));  // What is restored is read.
+    ASSERT_OK_ASSIGN(store_, Store::Open("store", options));  // The restore must read.
     ASSERT_OK_ASSIGN(chat_, store_.FindBranch("chat"));
     request_.into = got_.View(0, kTokens);
   }

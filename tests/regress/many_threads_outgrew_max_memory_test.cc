@@ -149,7 +149,7 @@ TEST_F(ManyThreadsOutgrewMaxMemory, ThatRestore) {
   for (const KvSet& one : into) EXPECT_TRUE(one == kv_);
 }
 
-// A wait has an end. What the log has already is told as such.
+// A wait has an end. An append that is in the log already is reported as such.
 TEST_F(ManyThreadsOutgrewMaxMemory, WhoWaitsIsCancelled) {
   Open(kMiB);
   std::vector<Ticket> tickets;

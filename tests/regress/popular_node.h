@@ -28,7 +28,7 @@ class PopularNodeTest : public ::testing::Test {
       branches_.push_back(fork);
     }
   }
-  // For what is found on this disk.
+  // Of this disk's content.
   Options FoundOn(std::shared_ptr<io::SimDisk> disk) const {
     Options options = options_;
     options.create_if_missing = false;

@@ -46,7 +46,7 @@ TEST(ShortLivedProcessesFilledTheDisk, TheyTakeWhatTheyWrite) {
     RunOnce(options, run);
     files_max = std::max(files_max, LogFiles(*machine.disk));
   }
-  // With what its bytes would fill, and spares.
+  // As many as its bytes would fill, and spares.
   EXPECT_LE(files_max, 80U);
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   EXPECT_GT(store.Metrics().tables, 1U);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: every ingested append made a table of its own, and nothing ever made one of several: a
-// conversation of a thousand turns was as many files for good, each with a footer, and to be opened
-// by whoever restored it.
+// conversation of a thousand turns was as many files for good, each with a footer, and each opened
+// by every restore of it.
 // Method: more small tables than there may be, on one path, and beside them a dropped branch.
 #include "engine/constants.h"
 #include "tests/engine/engine_test.h"

@@ -5,7 +5,7 @@
 // room on the disk: it gave its spare segments away and refused data until the background had
 // deleted these tables once more.
 // Method: a store is filled with tables twice, the first ones dropped and gone, and opened again.
-// What is counted is compared with the disk.
+// The counted bytes are compared with the disk.
 #include "engine/constants.h"
 #include "tests/engine/engine_test.h"
 

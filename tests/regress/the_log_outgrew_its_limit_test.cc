@@ -123,7 +123,7 @@ TEST_F(TheLogOutgrewItsLimit, WhatDoesNotWaitIsBusy) {
   Result<Ticket> taken = branch_.Append(MakeDelta(many, large.View(length, 256)), {});
   EXPECT_FAILS(taken, StatusCode::kBusy, why);
   if (taken.ok()) static_cast<void>(taken->Wait());  // Its memory is the test's.
-  // What gives space back is never held.
+  // Work that gives space back is never held.
   EXPECT_OK(branch_.Rewind(length - 1, Durability::kPower));
   ASSERT_OK(branch_.Drop(Durability::kPower));
   EXPECT_LT(machine_.scheduler->MonotonicNs() - now_ns, kSecond) << "nobody waited";

@@ -162,7 +162,7 @@ Result<Ticket> FillTokens(Call& call) {
   return Over(call.branch.Fill(*delta.kv, call.Safely()));
 }
 
-// What was applied and is not durable yet; closing makes it so as well.
+// Makes applied changes durable that are not yet; closing does that as well.
 Result<Ticket> FlushAll(Call& call) {
   const Delta delta = call.Grow(120);
   CAIRN_RETURN_IF_ERROR(
@@ -373,7 +373,7 @@ class Cancels {
       Fail("it says yes, and the target holds something else");
     }
     if (!call.changes()) return;
-    // What it says is what the branch shows.
+    // Its answer matches the branch.
     must_ = may_ = false;
     if (status.ok()) must_ = true;
     if (status.code() == StatusCode::kUnknownOutcome) may_ = true;
@@ -410,7 +410,7 @@ class Cancels {
     return options;
   }
 
-  // What was in the memory after the call was over is nowhere.
+  // Content of the memory after the call was over is nowhere.
   void LookForPoison(const io::SimDisk& disk) {
     const std::vector<std::byte> run(kPoisonRun, kPoison);
     for (const std::string& path : disk.Files()) {

@@ -26,8 +26,8 @@ using testing::Layout;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kPoison{0xA7};
-constexpr std::byte kBlank{0xEE};  // As pools are made.
-constexpr uint64_t kOpenings = 4;  // What was in memory is not any more.
+constexpr std::byte kBlank{0xEE};  // Initial content of pools.
+constexpr uint64_t kOpenings = 4;  // Memory is empty after each.
 
 // One restore into memory of the device.
 class Target {
@@ -319,7 +319,7 @@ class Run {
     const bool device = device_->calls() > armed_at_;
     device_->FailAt(UINT64_MAX);
     for (size_t i = 0; i < targets.size(); ++i) Judge(*targets[i], requests[i], ended[i], device);
-    static_cast<void>(device_->Wait(*ready, io::kNoDeadline));  // What is the caller's own.
+    static_cast<void>(device_->Wait(*ready, io::kNoDeadline));  // The caller's own event.
     Afterwards(targets);
     flipped_.reset();
     device_->Return(*mine);
@@ -372,7 +372,7 @@ class Run {
       case StatusCode::kCorruption: break;
       default: return Fail("it ends so: " + says);
     }
-    // What it is about, by name.
+    // The subject of the error, by name.
     const bool names_device =
         says.find("device: ") != std::string::npos || status.code() == StatusCode::kOutOfMemory;
     const bool names_file =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients that work at the same time know of their branches: every version that each has had,
-// or may have had, with when its making began and ended and how safe it was told to be. From this
-// follows what may be found after a crash.
+// The knowledge of concurrent clients about their branches: every version that each has had, or may
+// have had, with the beginning and end of its making and its acknowledged durability. It determines
+// what may be found after a crash.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +38,14 @@ struct KnownBranch {
   std::string ns;
   BranchId id{};
   std::vector<Version> versions;
-  uint32_t holders = 0;  // Who looks at it now; it is not to change meanwhile.
+  uint32_t holders = 0;  // Clients looking at it; it must not change meanwhile.
   bool damaged = false;  // The disk lied, and it cannot be read any more.
 
   const Version& last() const { return versions.back(); }
   bool exists() const { return !versions.empty() && last().state != nullptr; }
 };
 
-// What was read from a store, and the ids that go with it.
+// The state read from a store, and its ids.
 struct FoundBranch {
   BranchId id{};
   std::shared_ptr<const BranchState> state;  // Null: damaged.

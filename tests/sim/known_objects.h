@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients know of their objects: the generations that each key has had, or may have had, and
-// how safe each was told to be. What an object holds follows from its key and generation.
+// The clients' knowledge of their objects: the generations that each key has had, or may have had,
+// and the acknowledged durability of each. The content of an object follows from its key and
+// generation.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,7 @@ struct ObjectVersion {
 
 class KnownObjects {
  public:
-  // What may be found besides what is known.
+  // Possible findings besides the known ones.
   struct Doubts {
     bool lied = false;    // Any version, and none.
     bool may_go = false;  // None: eviction takes objects.
@@ -53,7 +54,7 @@ class KnownObjects {
   // Everything that was applied before `time` is safe so far.
   void Acknowledge(uint64_t time, Durability level);
 
-  // What is wrong with what was read beside its client, or nothing. Read nothing: it is not there.
+  // The fault of a read beside its client, or nothing. Read nothing: the object does not exist.
   std::string Look(const std::string& key, const std::optional<ObjectBytes>& read,
                    Doubts doubts) const;
   // The same after all that was acknowledged at `level` survived; from now on that is what there

@@ -114,7 +114,7 @@ class Run {
     const Status closed = store_.Close();
     if (!closed.ok()) Fail("close: " + closed.ToString());
   }
-  // What was told to be durable is there, and a shadow that is there is right.
+  // Content acknowledged as durable is there, and a shadow that is there is right.
   void LosePower() {
     End();
     machine_.disk = machine_.disk->CrashClone(io::CrashChoice::LoseAll());
@@ -486,7 +486,7 @@ class Run {
     }
   }
 
-  // What may end a call, seen what was done to it.
+  // The errors that may end a call, given the faults.
   void Allow(const Status& status, const char* call) {
     if (status.ok()) return;
     ++result_.failed;

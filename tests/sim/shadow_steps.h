@@ -2,9 +2,9 @@
 //
 // Shadow sessions of several clients on the simulated machine, with a simulated GPU, where disk and
 // GPU both fail, all from one seed: branches grow, are forked, rewound and dropped meanwhile,
-// shadows are made and dropped, and in the end the power goes. What a step attends to is what
-// base/shadow chooses of what was appended, byte for byte; keys of low rank, of all directions, are
-// near to what was appended.
+// shadows are made and dropped, and in the end the power goes. A step attends to exactly the
+// content that base/shadow chooses of the appended KV, byte for byte; low-rank keys, here of full
+// rank, are near to the appended ones.
 #pragma once
 
 #include <cstdint>

@@ -329,7 +329,7 @@ class Run {
     device_->Return(*event);
   }
 
-  // What may end a call, seen what was done to it.
+  // The errors that may end a call, given the faults.
   void Allow(const Status& status, const char* call) {
     if (status.ok()) return;
     ++result_.failed;

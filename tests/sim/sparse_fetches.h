@@ -2,7 +2,7 @@
 //
 // Sparse sessions of several clients on the simulated machine, with a small arena and a simulated
 // GPU, where disk and GPU both fail, all from one seed: branches grow, are forked, rewound and
-// dropped meanwhile. What a client is shown is what was appended, byte for byte.
+// dropped meanwhile. Clients see exactly the appended content, byte for byte.
 #pragma once
 
 #include <cstdint>

@@ -71,8 +71,8 @@ KvMemory::KvMemory(const ModelSpec& model, std::vector<Range> ranges)
   view_.groups = groups_;
 }
 
-// What KV holds at a place: a row of one layer and plane, all heads. Crash tests look at little
-// else, so neighbours are found by a sum.
+// The KV at a place: a row of one layer and plane, all heads. Crash tests look at little else, so
+// neighbours are found by a sum.
 void KvMemory::Expect(TokenId token, uint64_t position, uint32_t group, uint32_t layer,
                       uint32_t plane, std::span<std::byte> row) const {
   constexpr uint32_t kStep = 40503;

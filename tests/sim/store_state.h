@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a store holds, read back whole and comparable. KV is a function of token and position, so
-// what a branch must hold follows from its tokens.
+// The content of a store, read back whole and comparable. KV is a function of token and position,
+// so the required content of a branch follows from its tokens.
 //
 // Two models: branches of TinyModel may lose KV to a cap of their namespace; those of MixedModel,
 // full attention beside a window and recurrent states, lose none.
@@ -87,7 +87,7 @@ inline constexpr const char* kWrongContent = "CONTENT: ";
 Result<BranchState> ReadBranch(const Branch& branch, const BranchInfo& info);
 Result<StoreState> ReadStore(const Store& store);
 
-// What begins with kWrongContent.
+// The message begins with kWrongContent.
 Status WrongContent(const std::string& what, const BranchInfo& info);
 
 SamplerState MakeSampler(uint64_t philox_seed);

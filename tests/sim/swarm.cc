@@ -25,7 +25,7 @@ bool IsCorruption(const Status& status) {
          status.code() == StatusCode::kUnsupportedFormat;
 }
 
-// What is left when a life ends without a word.
+// The remains of a life that ends without a word.
 struct Struck {
   std::unique_ptr<io::SimDisk> disk;
   bool killed = false;
@@ -112,8 +112,8 @@ class Swarm {
     Furnish();
   }
 
-  // The power goes, or the process, before an operation. What runs goes on, on a machine that does
-  // not matter any more.
+  // The power goes, or the process, before an operation. Running threads go on, on a machine that
+  // does not matter any more.
   void StrikeDown() {
     if (struck_.has_value()) return;
     const bool kill =
@@ -122,7 +122,7 @@ class Swarm {
     struck_.emplace();
     struck_->known = clients_.known();
     struck_->objects = clients_.objects();
-    // What a sync lost can be read as long as nothing takes its pages; here they are gone at once.
+    // Pages lost by a sync can be read as long as nothing takes them; here they are gone at once.
     struck_->killed = kill && !faults_.lost_sync();
     struck_->survived = Survives(struck_->killed);
     if (struck_->killed) {
@@ -143,7 +143,7 @@ class Swarm {
     clients_.Stop();
   }
 
-  // What of the promises holds, those of the lives before included of which nobody saw the end.
+  // The promises that hold, including those of earlier lives whose end nobody saw.
   Durability Survives(bool killed) const {
     return killed && (judged_ || survived_ == Durability::kProcess) ? Durability::kProcess
                                                                     : Durability::kPower;
@@ -217,7 +217,7 @@ class Swarm {
       }
       ++result_.refused_openings;
       const Status& status = store.status();
-      // Who opens it once more builds on what can be read and is lost all the same.
+      // Opening it once more builds on pages that can be read and are lost all the same.
       if (faults_.lost_sync()) return std::nullopt;
       if (faults_.on() && attempt < kOpenings) continue;
       if (faults_.on()) {
@@ -235,7 +235,7 @@ class Swarm {
     }
   }
 
-  // What can be had of a store that is damaged is right.
+  // Everything that can be read of a damaged store is right.
   void Salvage() {
     Options options = StoreOptions();
     options.create_if_missing = false;

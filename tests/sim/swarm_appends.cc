@@ -46,7 +46,7 @@ void SwarmClients::Append(Client& client, size_t index) {
   uint64_t count = size < 5                                    ? 1
                    : size < 9 || !config_.has(Feature::kLarge) ? 1 + random.Below(8)
                                                                : 40 + random.Below(250);
-  // What is shorter than a block is not found.
+  // Prefixes shorter than a block are not found.
   if (config_.has(Feature::kFinds) && random.Below(2) == 0) count = 60 + random.Below(100);
   const bool samples = random.Below(4) == 0;
   KvMemory kv = Grow(client, &next, count, samples);

@@ -61,7 +61,7 @@ bool SwarmClients::Tell(const Status& status, const std::string& who) {
     case StatusCode::kInvalidState: may = closing_; break;
     case StatusCode::kIoError: may = config_.has_errors(); break;
     case StatusCode::kNoSpace: may = config_.has_small_room(); break;
-    // What was not written yet when the log failed is gone.
+    // Appends that were not written when the log failed are gone.
     case StatusCode::kNotFound: may = store_ != nullptr && IsPoisoned(); break;
     case StatusCode::kEvicted: may = config_.has(Feature::kCap); break;
     case StatusCode::kCorruption:
@@ -261,7 +261,7 @@ void SwarmClients::AddPending(Client& client, const Change& change, Ticket ticke
   const size_t index = change.branches.front();
   Version& version = known_[index].versions.back();
   version.applied = known_.Tick();
-  // What is to be joined with others has no place in the log yet, and may be refused one.
+  // An append that will be joined has no place in the log yet, and may be refused one.
   version.open = config_.options.delta_batch_tokens > 1;
   if (!version.open) version.end = version.applied;
   client.pending.push_back(
@@ -454,7 +454,7 @@ void SwarmClients::Tidy(Client& client) {
       const auto report = store_->Verify(VerifyLevel::kAll);
       if (!report.ok()) return void(Tell(report.status(), "verify"));
       for (const VerifyReport::Damage& damage : report->damages) {
-        // What cannot be read is told as damage, too.
+        // Unreadable content is reported as damage, too.
         if (config_.has_errors() && damage.what.find("IoError") != std::string::npos) continue;
         Tell(Status(StatusCode::kCorruption, damage.where + ": " + damage.what), "verify");
       }

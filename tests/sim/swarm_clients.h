@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the clients of a swarm do, each on branches of its own, and what they note of it.
+// The work of a swarm's clients, each on branches of its own, and their notes of it.
 #pragma once
 
 #include <array>
@@ -61,8 +61,8 @@ class SwarmClients {
 
   KnownBranches& known() { return known_; }
   KnownObjects& objects() { return objects_; }
-  // Compares the objects of an opened store with what may be there; from now on that is it. What is
-  // wrong, or nothing.
+  // Compares the objects of an opened store with the possible ones, and adopts them. Returns the
+  // fault, or nothing.
   std::string AdoptObjects(const Store& store, Durability survived);
   void Violation(const std::string& what) {
     if (result_->violation.empty()) result_->violation = what;
@@ -145,7 +145,7 @@ class SwarmClients {
                                                      const char* who);
   std::vector<std::string> PickKeys(Client& client);
   KnownObjects::Doubts Doubts() const;
-  // What a call that asked for that level has promised.
+  // The durability that a call at that level has promised.
   int Acknowledged(Durability level) const {
     return static_cast<int>(level >= options_.claimed ? Durability::kPower : level);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one run of the swarm is made of, drawn from its seed. Of everything that can go wrong, and
-// of what clients do, each run leaves out about half: a fault that hides another one does not do so
-// in every run (Groce, Zhang, Eide, Chen, Regehr, "Swarm testing", ISSTA 2012).
+// The parts of one run of the swarm, drawn from its seed. Each run leaves out about half of all
+// faults and of all client operations: so a fault that hides another one does not do so in every
+// run (Groce, Zhang, Eide, Chen, Regehr, "Swarm testing", ISSTA 2012).
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ enum class Feature : uint8_t {
   // How a life ends, other than by closing.
   kPowerLoss,
   kKill,
-  // What clients do.
+  // Operations of clients.
   kImpatience,  // They cancel, and give little time.
   kLarge,       // Large appends.
   kMixed,       // Branches of MixedModel.

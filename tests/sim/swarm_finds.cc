@@ -17,7 +17,7 @@ uint64_t CommonLength(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 }  // namespace
 
-// By what it has or had: what was cut off may lie there still.
+// By present and past content: a part that was cut off may still be found.
 uint64_t SwarmClients::LongestCommon(std::span<const TokenId> ids, bool mixed,
                                      std::span<const std::string_view> namespaces) const {
   uint64_t longest = 0;
@@ -31,7 +31,7 @@ uint64_t SwarmClients::LongestCommon(std::span<const TokenId> ids, bool mixed,
   return longest;
 }
 
-// What was found is read: it holds what was asked for.
+// Reads a hit: it holds the requested ids.
 void SwarmClients::ReadHit(const PrefixHit& hit, std::span<const TokenId> ids, bool mixed) {
   const ModelSpec spec = mixed ? MixedModel() : TinyModel();
   std::vector<TokenId> got(hit.matched);

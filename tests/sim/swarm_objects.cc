@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What clients do with objects, each with keys of its own.
+// The clients' operations on objects, each with keys of its own.
 #include <algorithm>
 
 #include "cairn/objects.h"
@@ -102,7 +102,7 @@ void SwarmClients::DeleteObjects(Client& client, const std::vector<std::string>&
   }
 }
 
-// What there is of each; nothing: that is not known.
+// The content of each object; nothing: it is unknown.
 std::vector<std::optional<SwarmClients::ReadObject>> SwarmClients::ReadObjects(
     const Store& store, const std::vector<std::string>& keys, const char* who) {
   std::vector<ObjectBytes> into;
@@ -137,7 +137,7 @@ void SwarmClients::GetObjects(Client& client, const std::vector<std::string>& ke
   }
 }
 
-// What Exists tells is as it is known, and what it has on lease can be read.
+// The answers of Exists match the known objects, and leased ones can be read.
 void SwarmClients::GetOnLease(Client& client, const std::vector<std::string>& keys) {
   constexpr uint64_t kLeaseNs = 60'000'000'000;
   const std::vector<std::string_view> views(keys.begin(), keys.end());

@@ -33,7 +33,7 @@ TEST(BlockCache, NeverHoldsMoreThanItsCapacity) {
       AlignedBuffer block = AlignedBuffer::TryAllocate(memory.allocator(), bytes, kTableAlignment);
       cache.Insert({random() % 10, (random() % 1000) * kTableAlignment}, std::move(block));
       ASSERT_LE(cache.bytes(), kCapacity);
-      ASSERT_LE(memory.live, cache.bytes());  // What left is freed.
+      ASSERT_LE(memory.live, cache.bytes());  // Evicted blocks are freed.
       most = std::max(most, cache.bytes());
     }
     EXPECT_GT(most, kCapacity * 3 / 4);  // And it is put to use.

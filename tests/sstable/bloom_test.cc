@@ -14,7 +14,7 @@ namespace cairn::sstable {
 namespace {
 
 TEST(Bloom, KnowsItsKeysAndFewOthers) {
-  // What k probes of n keys in m bits give: (1 - e^(-kn/m))^k, 0.8 %.
+  // The rate of k probes of n keys in m bits: (1 - e^(-kn/m))^k, 0.8 %.
   const double promised =
       std::pow(1 - std::exp(-double{kFilterProbes} / kFilterBitsPerKey), double{kFilterProbes});
   EXPECT_LT(promised, 0.0085);

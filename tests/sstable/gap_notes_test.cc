@@ -99,7 +99,7 @@ TEST(GapNotes, RandomInterleavings) {
     struct Running {
       GapNotes::Ticket ticket;
       std::string from;
-      std::set<std::string> seen;  // What was live when it began: the least that it may see.
+      std::set<std::string> seen;  // Keys that were live when it began: the least to see.
     };
     std::vector<Running> searches;
     for (int step = 0; step < 2000; ++step) {

@@ -99,7 +99,7 @@ TEST(IndexFormat, TheWorkedExampleParses) {
   EXPECT_EQ(footer->info.largest, "node/2");
 }
 
-// What the footer of the example says after `change`, with its hash made right again.
+// The result for the example's footer after `change`, with its hash made right again.
 Status ParseChanged(const std::function<void(std::string&)>& change) {
   const std::vector<std::byte> bytes = ExampleTable();
   const auto* from = reinterpret_cast<const char*>(bytes.data()) + bytes.size() - kTableAlignment;

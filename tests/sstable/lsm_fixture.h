@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the whole index share: a small shape, so that few records reach every level,
-// and single steps that must succeed.
+// Shared by the tests of the whole index: a small shape, so that few records reach every level, and
+// single steps that must succeed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ inline void FlushAll(LsmIndex& index) {
   }
 }
 
-// Until all is in shape. What was removed is released and deleted.
+// Merges until all is in shape. Replaced tables are released and deleted.
 inline void CompactAll(LsmIndex& index) {
   for (bool more = true; more;) {
     ASSERT_OK_ASSIGN(const auto edit, index.CompactOnce());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of lookups of many keys share: answers as text, a store of several levels, and a
-// file system that counts what is in flight.
+// Shared by the tests of lookups of many keys: answers as text, a store of several levels, and a
+// file system that counts requests in flight.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,7 @@ inline std::vector<std::string> ByModel(const Records& model,
 }
 
 // 3,000 records on levels 0 to 2, each newer table with some of the keys of those below it, and
-// with tombstones; every second key below 6,000 was never there. What it consists of.
+// with tombstones; every second key below 6,000 was never there. Returns its tables.
 inline std::vector<LiveTable> MakeSeveralLevels(const TestTables& tables, Records* model) {
   auto opened = LsmIndex::Open(OptionsOf(tables), {});
   CAIRN_CHECK(opened.ok());

@@ -211,7 +211,7 @@ TEST(MultiGet, AReadThatFailsFailsTheKeysOfItsBlock) {
     if (met) {
       EXPECT_TRUE(errors.begin()->starts_with("IoError: read t/")) << *errors.begin();
     }
-    EXPECT_EQ(ByMultiGet(*index, keys), whole);  // What failed was not kept.
+    EXPECT_EQ(ByMultiGet(*index, keys), whole);  // Failures were not cached.
   }
   EXPECT_GT(reads, 20u);
 }

@@ -276,7 +276,7 @@ TEST_F(SnapshotTableTest, EveryByteFlipped) {
   EXPECT_TRUE(Compare(machine_.context, 5, fragments).ok());
 }
 
-// Whoever wrote them sealed them: the checksum is right.
+// The writer sealed them like this: the checksum is right.
 TEST_F(SnapshotTableTest, AFrameOutsideOfItsFragmentIsRefused) {
   ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
   ASSERT_OK_ASSIGN(const auto table, SnapshotTable::Open(machine_.context, 5));
@@ -338,7 +338,7 @@ TEST_F(SnapshotTableTest, CutShortOrMovedOrNewer) {
   EXPECT_NE(std::string::npos, refused.ToString().find(path_));
 }
 
-// Whoever wrote it sealed it.
+// The writer sealed it like this.
 TEST_F(SnapshotTableTest, WhatNoWriterCanHaveWrittenIsRefused) {
   ASSERT_TRUE(Write(machine_.context, 5, SomeFragments()).ok());
   const auto original = *machine_.disk->ReadRaw(path_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of index tables share: a place to write tables, a host that hands out numbers and
-// keeps the books of space, and records whose contents follow from a number.
+// Shared by the tests of index tables: a place to write tables, a host that hands out numbers and
+// counts space, and records whose contents follow from a number.
 #pragma once
 
 #include <gtest/gtest.h>

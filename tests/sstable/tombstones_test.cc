@@ -77,7 +77,7 @@ TEST(Tombstones, AMillionDeletedInTheOrderOfTheirKeys) {
   EXPECT_LE(tables.reads() - before, 8u);
 }
 
-// What the engine does when it drops children one by one: delete, and look whether one is left. The
+// The engine's use when it drops children one by one: delete, and look whether one is left. The
 // deletions are in the memtable, the children in tables that no merge has cleaned yet.
 TEST(Tombstones, AScanAfterEachDeletionDoesNotStartAtTheFirst) {
   constexpr uint64_t kCount = 20'000;

@@ -18,7 +18,7 @@
 namespace cairn::sstable {
 namespace {
 
-// What is done to a block before it gets its hash.
+// A change of a block before it gets its hash.
 using Change = std::function<void(std::string& block)>;
 
 // Of a block without a filter.
@@ -65,7 +65,7 @@ class RawTable {
   std::string bytes_;
 };
 
-// What four records "a" to "d" of one byte each make, in two blocks and one partition.
+// The table of four records "a" to "d" of one byte each, in two blocks and one partition.
 TableInfo FourRecords() {
   return {.records = 4,
           .tombstones = 0,
@@ -100,7 +100,7 @@ class WrongContentsTest : public ::testing::Test {
     return sstable::At(tables_.Path(RawTable::kNumber), offset);
   }
 
-  // Who asks for many keys is told of each what who asks for it alone is told.
+  // A lookup of many keys gives for each the result of a lookup of that key alone.
   void ExpectManyAreToldAlike(const TableInfo& info) {
     BlockCache cache(1 << 20);
     LsmOptions options{.tables = tables_.context, .shape = {}};

@@ -15,7 +15,7 @@ constexpr int kFatal[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
 struct sigaction before[std::size(kFatal)];
 int to = STDERR_FILENO;
-char text[1024];  // For whoever cannot allocate any more.
+char text[1024];  // For callers that cannot allocate any more.
 
 void Restore() {
   for (size_t i = 0; i < std::size(kFatal); ++i) sigaction(kFatal[i], &before[i], nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of the log share: appending records whose contents follow from a seed, and reading
+// Shared by the tests of the log: appending records whose contents follow from a seed, and reading
 // a recovered log back in full, payload included.
 #pragma once
 

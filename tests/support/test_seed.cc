@@ -20,7 +20,7 @@ uint64_t Choose(uint64_t distance) {
   const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
   const uint64_t chosen = GivenSeed().value_or((CAIRN_COMMIT == 0 ? 1 : drawn) + distance);
   std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
-  std::fflush(stdout);  // Whoever crashes tells no more.
+  std::fflush(stdout);  // A crash prints nothing more.
   return chosen;
 }
 

@@ -2,7 +2,7 @@
 //
 // Property: every benchmark of cairn-micro runs without an error, and its JSON has each by its name
 // with items that were counted and, where bytes are moved, bytes and page faults. Method: the
-// program itself, each benchmark for a millisecond. What the figures are is not tested.
+// program itself, each benchmark for a millisecond. The values of the figures are not tested.
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: cairn-bench peers runs every engine of its build through every work, each brings back
-// what it was given (the program compares and fails otherwise), the report holds the promised
-// ratios, each engine's settings, and a reason for each engine it lacks. Method: the program itself
-// at its smallest size. What the figures are is not tested.
+// Property: cairn-bench peers runs every engine of its build through every work, each returns what
+// it was given (the program compares and fails otherwise), the report holds the promised ratios,
+// each engine's settings, and a reason for each engine it lacks. Method: the program itself at its
+// smallest size. The values of the figures are not tested.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 //
 // Property: every benchmark of cairn-bench runs, prints exactly one JSON object of the promised
 // shape, and leaves nothing behind. Method: the program itself, on data small enough to take a
-// moment. What the figures are is not tested; that they are figures is.
+// moment. The values of the figures are not tested; that they are figures is.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -69,7 +69,7 @@ TEST_F(CliCheckpointTest, RefusesWhatIsTaken) {
   ASSERT_TRUE(store.Close().ok());
 }
 
-// What an interrupted one leaves is refused, by doctor as well.
+// The remains of an interrupted one are refused, by doctor as well.
 TEST_F(CliCheckpointTest, OneThatWasNotFinishedIsNoStore) {
   MakeFiveGroups();
   Output({"checkpoint", store_, copy_});

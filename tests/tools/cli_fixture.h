@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of `cairn` share: a store in a temporary directory, the program run on it, and what it
-// printed as text or JSON.
+// Shared by tests of `cairn`: a store in a temporary directory, the program run on it, and its
+// output as text or JSON.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ class CliTest : public ::testing::Test {
   static ToolResult Cairn(std::vector<std::string> arguments, const std::string& input = {}) {
     return RunTool("cairn", arguments, input);
   }
-  // What it prints; the exit code must be this.
+  // The program's output; the exit code must be this.
   static std::string Output(std::vector<std::string> arguments, int exit_code = 0,
                             const std::string& input = {}) {
     const ToolResult result = RunTool("cairn", arguments, input);

@@ -129,7 +129,7 @@ TEST_F(CliLookTest, ShowSpeaksInWords) {
 
   Output({"keep", store_, "chat", "--ttl", "36h"});
   EXPECT_NE(Output({"show", store_, "chat"}).find(", ttl 36 h\n"), std::string::npos);
-  // What a program stored as JSON is shown as that, and cut when it is long.
+  // Metadata stored as JSON is shown as JSON, and cut when it is long.
   Output({"append", store_, "chat", "9", "--metadata", R"({"turn": 2})"});
   const std::string with_json = Output({"show", store_, "chat"});
   EXPECT_NE(with_json.find("metadata   at 5: application/msgpack {\"turn\":2}\n"),
@@ -160,7 +160,7 @@ TEST_F(CliLookTest, BranchesWithoutANameAreFoundByWhatIsPrinted) {
   EXPECT_EQ(code, 0) << shown;
   EXPECT_TRUE(shown.starts_with("branch     (unnamed)\n")) << shown;
 
-  // Who forgets the quotes gives no branch at all.
+  // Without the quotes no branch is named at all.
   const auto [missing, errors] = type("show state #2");
   EXPECT_EQ(missing, 2);
   EXPECT_NE(errors.find("BRANCH is required (an id is quoted in a shell, as '#17')"),

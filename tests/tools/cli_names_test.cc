@@ -35,7 +35,7 @@ class CliNames : public CliTest {
     }
     ASSERT_TRUE(store.Close().ok());
   }
-  // What stands before the id in the lines of the table, by that.
+  // The text before the id in the lines of the table, by the id.
   std::map<std::string, std::string> LabelsById() {
     std::istringstream lines(Output({"ls", store_}));
     std::map<std::string, std::string> labels;

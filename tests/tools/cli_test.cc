@@ -2,8 +2,8 @@
 //
 // Property: every subcommand of `cairn` does what its help says, prints JSON of the promised shape,
 // ends with the promised exit code, and those that only look change no byte of the store.
-// Method: the program itself on stores in a temporary directory. What it is shown was written by
-// the program or, where it cannot (KV, samplers, spans, a live writer), by the library here.
+// Method: the program itself on stores in a temporary directory. Their content was written by the
+// program or, where it cannot (KV, samplers, spans, a live writer), by the library here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -119,7 +119,7 @@ TEST_F(CliTest, SecondWriterIsLockedOutAndReadersAreNot) {
   ASSERT_TRUE(branch->AppendSync({.tokens = tokens}).ok());
   ExpectError({"append", store_, "live", "4"}, 5, "Locked", "LOCK");
   ExpectError({"drop", store_, "live"}, 5, "Locked", "LOCK");
-  ASSERT_TRUE(store.Flush().ok());  // What is beside the writer shows what is durable.
+  ASSERT_TRUE(store.Flush().ok());  // A reader beside the writer shows durable content.
   EXPECT_EQ(Output({"cat", store_, "live"}), "1 2 3\n");
   EXPECT_EQ(JsonOutput({"ls", store_})["branches"].size(), 1u);
   EXPECT_EQ(JsonOutput({"verify", store_, "--all"})["ok"], true);
@@ -265,7 +265,7 @@ TEST_F(CliTest, KeepAndNamespaces) {
   EXPECT_EQ(unset["namespaces"][0]["persist"], "turn-end");
   const std::string text = Output({"namespaces", store_});
   EXPECT_NE(text.find("turn-end"), std::string::npos) << text;
-  // What is set back to nothing, in a namespace without branches, is listed no more.
+  // A policy set back to nothing, in a namespace without branches, is not listed any more.
   Output({"namespaces", store_, "--set", "scratch", "--ttl", "12h"});
   const json reset = JsonOutput({"namespaces", store_, "--set", "scratch", "--ttl", "0s"});
   EXPECT_EQ(reset["namespaces"], json::array({{{"name", "scratch"},

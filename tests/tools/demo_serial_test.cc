@@ -219,7 +219,7 @@ class DemoProofTest : public testing::Test {
     return conversation;
   }
 
-  // What a restore gives at a moment of the expected run: the same, without the steps.
+  // The result of a restore at a moment of the expected run: the same, without the steps.
   Conversation AtMoment(int tokens) {
     Conversation moment = Generate(tokens);
     moment.Resume(moment.tokens(), moment.kv_length(), moment.sampler());

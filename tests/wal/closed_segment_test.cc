@@ -137,8 +137,8 @@ TEST_F(ClosedSegmentTest, AnyOtherLengthWasCut) {
     for (uint64_t length = 0; length <= fixture_.options.segment_bytes + kBlock; length += 2048) {
       ASSERT_OK(machine_.disk->TruncateRaw(Path(1), length));
       const Recovered found = Recover();
-      // As long as at first it is the file that a crash before the cut leaves. What lies behind the
-      // end that the next segment names is void.
+      // With its initial length it is the file that a crash before the cut leaves. Bytes behind the
+      // end that the next segment names are void.
       const uint64_t full = fixture_.options.segment_bytes;
       const bool behind = length > closed && length < full && length % kBlock == 0;
       if (length == closed || length == full || (followed && behind)) {
@@ -162,7 +162,7 @@ TEST_F(ClosedSegmentTest, WithoutItsCleanEndItIsRefusedAndASalvageKeepsItsRecord
   const Recovered salvaged = Recover(/*salvage=*/true);
   ExpectPrefix(salvaged, 3);
   EXPECT_TRUE(salvaged.log.repaired);
-  // What it kept is the log from then on.
+  // The part that it kept is the log from then on.
   fixture_.OpenLog(salvaged.log);
   Append(1000);
   ASSERT_OK(fixture_.log->Close());

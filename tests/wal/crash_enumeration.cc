@@ -96,7 +96,7 @@ class Workload {
     }
   }
 
-  // What the engine does after a checkpoint: a durable log start, then the segments below it.
+  // The engine's steps after a checkpoint: a durable log start, then the segments below it.
   void Release() {
     Log& log = *fixture_.log;
     const std::vector<SegmentInfo> segments = log.Segments();
@@ -177,7 +177,7 @@ class Checker {
     io::World world{std::move(state.disk), fixture.world.scheduler};
     auto& disk = static_cast<io::SimDisk&>(*world.files);
     std::string change;
-    std::map<std::string, std::vector<std::byte>> before;  // What is written to.
+    std::map<std::string, std::vector<std::byte>> before;  // Of written files.
     disk.set_on_operation([&](const io::SimOperation& operation) {
       if (operation.op == io::SimOp::kWrite) {
         auto content = disk.ReadRaw(operation.path);

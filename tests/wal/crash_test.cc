@@ -49,11 +49,11 @@ TEST(Crash, RecordsWrittenInPieces) {
   ExpectClean(EnumerateCrashes(plan));
 }
 
-// What is acknowledged durable includes what others wrote before, without waiting for it, and what
-// of that was still under way.
+// A durable acknowledgement covers earlier records of others, without waiting for them, and those
+// of them that were still under way.
 TEST(Crash, ASyncCoversWritesThatWereUnderWay) {
   for (uint64_t seed = 1; seed <= 20 && !HasFailure(); ++seed) {
-    io::SimDiskOptions disk;  // Whose syncs are faster than its writes.
+    io::SimDiskOptions disk;  // Its syncs are faster than its writes.
     disk.write = {5'000, 500'000};
     disk.durable = {5'000, 10'000};
     io::SimWorld machine = io::MakeSimWorld(seed, disk);

@@ -221,7 +221,7 @@ TEST(Format, DamageToAFooterTrailer) {
   });
 }
 
-// Whoever wrote them sealed them.
+// The writer sealed them like this.
 TEST(Format, ASegmentHeaderThatCannotBe) {
   const auto original = LoadAs<SegmentHeader>(ExampleSegment().data());
   const auto parse = [&](const std::function<void(SegmentHeader&)>& change) {

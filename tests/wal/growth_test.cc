@@ -103,7 +103,7 @@ TEST_F(GrowthTest, AFullDiskInTheMiddleOfASegmentLosesNothing) {
   EXPECT_FAILS(Fill(50'000, Log::Purpose::kData), StatusCode::kNoSpace, "the disk is full");
   EXPECT_EQ(log().Segments().size(), 1u);
   EXPECT_EQ(Allocated(1), kFirst);
-  // What gives space back goes into the ballast, and data does not follow it.
+  // Work that gives space back goes into the ballast, and data does not follow it.
   for (uint32_t i = 0; i < kBallastRecords; ++i) {
     ASSERT_OK(Durable(Append(100, Log::Purpose::kRelease)));
   }
@@ -170,7 +170,7 @@ TEST_F(GrowthTest, ZerosAreWrittenAheadOfSmallGroupsAlone) {
   ASSERT_OK(Durable(Append(10)));
   fill_segments(3, 400'000);
   EXPECT_EQ(log().counters().bytes_prewritten, 0u);
-  fill_segments(1, 20'000);  // Of which the first part are large ones.
+  fill_segments(1, 20'000);  // The first part of it are large ones.
   const uint64_t first = log().counters().bytes_prewritten;
   fill_segments(3, 20'000);
   const uint64_t written = log().counters().bytes_prewritten;

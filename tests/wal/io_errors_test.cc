@@ -130,7 +130,7 @@ class IoErrorsTest : public ::testing::Test {
     }
     return whole;
   }
-  // What of a record is in its header.
+  // The part of a record that is in its header.
   void ExpectRecords(const Recovered& found, size_t count, size_t skipped = 0) {
     ASSERT_OK(found.status);
     ASSERT_EQ(found.records.size(), count);
@@ -198,7 +198,7 @@ TEST_F(IoErrorsTest, AFirstGroupThatWasNeverWhole) {
   EXPECT_EQ(found.log.next_epoch, 2u);
 }
 
-// The second segment has a torn group alone, which the third was built behind. What was torn went
+// The second segment has a torn group alone, behind which the third was begun. The torn bytes went
 // on to rot.
 TEST_F(IoErrorsTest, AnEmptySegmentInTheMiddle) {
   fixture_.OpenLog();
@@ -228,7 +228,7 @@ TEST_F(IoErrorsTest, ALogThatWasClosed) {
   ExpectRecords(RecoverWithErrors(Options()), 2);
 }
 
-// What was never synced may have lost its header, whatever more of it is there.
+// A segment that was never synced may have lost its header, whatever more of it is there.
 TEST_F(IoErrorsTest, ALastSegmentWithoutAHeader) {
   fixture_.OpenLog();
   for (int i = 0; i < 15; ++i) Append(12'000);
@@ -388,8 +388,8 @@ TEST_P(OpenErrorsTest, WhatOpensAgainHasEverything) {
         return Log::Open(world, fixture_.options, whole.log).status();
       },
       [&](const io::World& world, const Status& status) {
-        // What is there can be read without a next segment, and with a spare too many, which is the
-        // one that was found last. Opening the next one is tried again.
+        // The log can be read without a next segment, and with a spare too many, which is the one
+        // that was found last. Opening the next one is tried again.
         if (status.ok()) {
           EXPECT_TRUE(failed_.starts_with("rename log/spare-") ||
                       failed_.starts_with("remove " + SparePath("log", 54)) ||

@@ -60,8 +60,8 @@ TEST_F(LogTest, RefusedSpaceIsNoSpaceForDataAndRoomForReleases) {
   ExpectRecovered(last, first_live);
 }
 
-// What a release opened when nothing else was left is not for data, however much of it is free; and
-// half of the last segment is not for releases.
+// A segment that a release opened when nothing else was left is not for data, however much of it is
+// free; and half of the last segment is not for releases.
 TEST_F(LogTest, DataDoesNotUseUpTheBallast) {
   const uint64_t segment = fixture_.options.segment_bytes;
   Grant grant(9 * segment);
@@ -163,7 +163,7 @@ TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {
   fixture_.log.reset();  // Before its grant.
 }
 
-// What gives space back may take the last segment. Then the next is made where it is wanted.
+// Work that gives space back may take the last segment. Then the next is made where it is wanted.
 TEST_F(LogTest, APoolThatRanDryIsTold) {
   Grant grant(4 * fixture_.options.segment_bytes);
   fixture_.options.grant = &grant;
@@ -201,7 +201,7 @@ TEST_F(LogTest, WhatHasNoRoomAsAWholeIsToldBeforeAnyOfIt) {
     full = sequence.ok() ? Durable(*sequence) : sequence.status();
     if (full.code() == StatusCode::kBusy) RunFor(kMs);
   }
-  EXPECT_TRUE(log().CheckRoom(small).ok());  // Behind what is there.
+  EXPECT_TRUE(log().CheckRoom(small).ok());  // Behind the records there.
   EXPECT_EQ(log().CheckRoom(one).code(), StatusCode::kNoSpace);
   grant.limit_ += segment;
   EXPECT_TRUE(log().CheckRoom(one).ok());

@@ -353,7 +353,7 @@ TEST_P(LogFailureTest, PoisonsAndSaysWhatIsUnknown) {
   const Status failed = Durable(third);
   EXPECT_EQ(failed.code(), StatusCode::kUnknownOutcome) << failed.ToString();
   EXPECT_EQ(Durable(second).code(), StatusCode::kUnknownOutcome);
-  EXPECT_TRUE(Durable(1).ok());  // What was acknowledged stays so.
+  EXPECT_TRUE(Durable(1).ok());  // Acknowledged records stay so.
   EXPECT_FALSE(log().poisoned().ok());
   EXPECT_EQ(TryAppend(100).status().code(), StatusCode::kPoisoned);
   EXPECT_EQ(log().WaitForRoom(io::kNoDeadline).code(), StatusCode::kPoisoned);
@@ -580,8 +580,8 @@ TEST_F(LogTest, AllWhoWaitForOneSyncAreTold) {
   EXPECT_EQ(log().counters().syncs, syncs + 1);
 }
 
-// A slow sync ends after one that began later and covers less than what was written since: then
-// whoever still sleeps has to be asked to sync that.
+// A slow sync ends after one that began later and covers less than was written since: then a thread
+// that still sleeps must be asked to sync that.
 TEST_F(LogTest, ASyncThatWasOvertakenLeavesNobodyAsleep) {
   fixture_.options.segment_bytes = 8 << 20;
   fixture_.options.hot_tail_bytes = 16 << 20;
@@ -640,7 +640,7 @@ TEST_F(LogTest, ALogOpenedForReadingTakesNothing) {
   EXPECT_EQ(refused.message(), "the log was opened for reading only");
 }
 
-// It is good for whoever asked for it, and may be of a file that is another's by now.
+// It is valid for the caller that asked for it, and may be of a file that is another's by now.
 TEST_F(LogTest, AHandleThatWasOpenedWhileTheLogWentOnIsNotKept) {
   fixture_.OpenLog();
   ASSERT_OK(Durable(Append(100)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: recovery takes every log apart as wal/FORMAT.md says. What had been synced is found or
-// its damage is named with file and offset; what had not may go; nothing wrong is ever delivered.
+// Property: recovery takes every log apart as wal/FORMAT.md says. Synced records are found or their
+// damage is named with file and offset; others may go; nothing wrong is ever delivered.
 // Method: logs on a simulated disk, damaged on the medium: bits, sectors, lengths, whole files.
 #include <gtest/gtest.h>
 
@@ -155,7 +155,7 @@ TEST_F(RecoveryTest, EveryFlippedBitOfAFooterIsHarmless) {
   for (uint64_t i = 0; i < trailer->entries_bytes; ++i) check(trailer->footer_offset + i, i % 8);
 }
 
-// Whoever wrote it sealed it: the checksum is right.
+// The writer sealed it like this: the checksum is right.
 TEST_F(RecoveryTest, AFooterWithAnEntryBeyondItsEndIsNotUsed) {
   fixture_.OpenLog();
   for (int i = 0; i < 30; ++i) Append(12'000);
@@ -189,7 +189,7 @@ TEST_F(RecoveryTest, TornTailIsDroppedAndReported) {
   EXPECT_TRUE(found.log.torn_tail);
   EXPECT_NE(found.log.torn_detail.find("strip 0 of record 5"), std::string::npos)
       << found.log.torn_detail;
-  // What goes on from here makes the dropped group void for ever.
+  // Continuing from here makes the dropped group void for ever.
   fixture_.appended.resize(4);
   fixture_.OpenLog(found.log);
   Append(100);

@@ -290,7 +290,7 @@ TEST_F(WrongContentsTest, ANextSegmentThatAnEarlierEpochLeftBehind) {
   EXPECT_FALSE(found.log.torn_tail);
 }
 
-// What was given back was durable, so the log began with something.
+// Segments given back were durable, so the log began with something.
 TEST_F(WrongContentsTest, AFirstSegmentThatIsDamagedIsNoNewLog) {
   for (int i = 0; i < 40; ++i) Append(12'000);
   Kill();

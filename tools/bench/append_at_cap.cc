@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kTokenBytes = 128 << 10;
 constexpr uint64_t kTurnTokens = 64;  // Of a conversation; then another one begins.
-constexpr double kLongUs = 50'000;    // What a user would call a hitch.
+constexpr double kLongUs = 50'000;    // A user would call more a hitch.
 
 // One conversation after the other.
 class Conversations {
@@ -88,7 +88,7 @@ Status RunAppendAtCap(const Config& config, const std::string& scratch, Report* 
     return at_cap.Prepare();
   };
   capped.op = [&](double*) { return at_cap.Append(Durability::kPower); };
-  // What the other store has to tidy up stands still.
+  // Background work of the other store is paused.
   Store* paused = nullptr;
   const auto alone = [&paused](Store* store, Store* other) {
     if (paused == store) CAIRN_RETURN_IF_ERROR(store->ResumeBackground());

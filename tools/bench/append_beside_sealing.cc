@@ -59,7 +59,7 @@ class Sealing {
   std::thread thread_;
 };
 
-// What was moved and packed while the arm ran that has sealing beside it.
+// Bytes moved and packed while the arm with sealing ran.
 struct Moved {
   StoreMetrics at_resume{};
   double since_us = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all benchmarks share: arms that are timed in alternating blocks, quantiles, and the report.
+// Shared by all benchmarks: arms that are timed in alternating blocks, quantiles, and the report.
 //
 // A benchmark compares its arms within one run only. Arm A runs a block of operations, then B, then
 // C, then A again, the order turning by one each round, so that a device or a neighbour that drifts
@@ -25,8 +25,8 @@ inline double NowUs() {
       .count();
 }
 
-// The value below which `quantile` of the samples lie, between neighbours interpolated; 0 when
-// there are none.
+// The value below which `quantile` of the samples lie, interpolated between neighbours; 0 without
+// samples.
 double Quantile(std::vector<double> samples, double quantile);
 inline double Median(std::vector<double> samples) { return Quantile(std::move(samples), 0.5); }
 
@@ -74,14 +74,14 @@ struct Config {
   std::string load_name = "burst";
   uint64_t load_bytes = 0;  // Of KV a run; 0: the case's own.
   // peers.
-  uint64_t peer_bytes = 256ull << 20;  // What other sizes follow from.
+  uint64_t peer_bytes = 256ull << 20;  // Other sizes follow from it.
   double peer_seconds = 3;             // Of each work, all arms together.
   uint32_t peer_rounds = 6;
   std::string gpu_device = "cuda:0";  // gpu.
 };
 
-// One side of a comparison. `op` is timed; the others are not, and what the calling thread computes
-// in `prepare` is taken off the arm's CPU time.
+// One side of a comparison. `op` is timed; the others are not, and the CPU time of the calling
+// thread in `prepare` is subtracted from the arm's.
 struct Arm {
   std::string name{};
   uint64_t units_per_op = 1;  // Commits, where one op makes several.
@@ -121,13 +121,13 @@ struct Ratio {
   double value = 0, min = 0, max = 0;
 };
 Ratio RatioOfP50(const Arm& numerator, const Arm& denominator);
-// The same of another quantile of all operations.
+// The same for another quantile of all operations.
 Ratio RatioOfQuantile(const Arm& numerator, const Arm& denominator, double quantile);
 Ratio RatioOfP50ToInner(const Arm& numerator, const Arm& denominator);  // p50 to inner p50.
 Ratio RatioOfUnits(const Arm& numerator, const Arm& denominator);       // Of rates, units a second.
 Ratio RatioOfBytes(const Arm& numerator, const Arm& denominator);       // Of rates, bytes a second.
 
-// What a benchmark found: text for people or one JSON object. Names are stable.
+// The results of a benchmark: text for people or one JSON object. Names are stable.
 class Report {
  public:
   void Value(const std::string& name, double value, const std::string& meaning);

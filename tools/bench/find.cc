@@ -218,7 +218,8 @@ class FindBench {
   std::unique_ptr<RadixTree> tree_;
 };
 
-// What durable appends cost with an index and without one, in turns, and what indexing them costs.
+// The cost of durable appends with an index and without one, in turns, and the cost of indexing
+// them.
 Status ReportAppends(const Config& config, const std::string& path, Report* report) {
   const WorkCounter counter;  // Counts threads that come later.
   CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, ModelOfTokenBytes(2048));

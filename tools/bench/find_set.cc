@@ -18,7 +18,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What a number is drawn for, so that no two draws are the same.
+// The purpose of a draw, so that no two draws are the same.
 enum class Draw : uint64_t { kId = 1, kParent, kForkPlace, kLength, kPrompt };
 
 // In [0, 1).
@@ -72,7 +72,7 @@ void FindSet::AddForks() {
     const double place = Uniform(shape_.seed, Draw::kForkPlace, i, 0);
     const uint64_t begin =
         place < 0.5 ? above.end() : above.begin + 1 + Below((place - 0.5) / 0.5, above.own);
-    // What rounding down takes on average is added before.
+    // Adds the average loss of rounding down.
     const double length = -std::log1p(-Uniform(shape_.seed, Draw::kLength, i, 0)) * mean + 0.5;
     branches_.push_back(
         {.parent = parent, .begin = begin, .own = std::max<uint64_t>(1, uint64_t(length))});

@@ -10,8 +10,8 @@
 // of about 1 / (r + 1). Prompts begin as a branch does, popular ones more often (Zipf again), and
 // end with ids that nobody has.
 //
-// Everything follows from the seed. Ids are computed when they are asked for, some 15 ns each; kept
-// are 24 bytes for each branch.
+// Everything follows from the seed. Ids are computed on request, some 15 ns each; only 24 bytes are
+// kept for each branch.
 #pragma once
 
 #include <cstdint>
@@ -51,12 +51,13 @@ class FindSet {
   const std::vector<Branch>& branches() const { return branches_; }
   uint64_t tokens() const { return tokens_; }
 
-  // Of a branch the ids from its `begin` on, and of its whole path from 0 on the first `length`.
+  // The branch's own ids, from its `begin` on; and the first `length` ids of its whole path.
   std::vector<TokenId> OwnIds(uint32_t branch) const;
   std::vector<TokenId> PathIds(uint32_t branch, uint64_t length) const;
 
-  // The n-th prompt. Of one in sixteen nothing is known; the others have at least a quarter of
-  // their length from their branch, if that is so long, and whole branches where these are shorter.
+  // The n-th prompt. One in sixteen shares nothing with a branch; the others share at least a
+  // quarter of their length with their branch, if that is long enough, and whole branches where
+  // these are shorter.
   Prompt MakePrompt(uint64_t n) const;
 
  private:

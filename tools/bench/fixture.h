@@ -53,13 +53,13 @@ class Writer {
   const KvView* view_ = nullptr;
 };
 
-// Appends as much as the log keeps in memory, so that what is measured next reuses memory as a
-// store does that has run for long. The first touch of a page can cost more than the append: on a
-// virtual machine that hands free memory back to its host, 2 s a GiB were seen.
+// Appends as much as the log keeps in memory, so that later measurements reuse memory like a store
+// that has run for long. The first touch of a page can cost more than the append: on a virtual
+// machine that hands free memory back to its host, 2 s a GiB were seen.
 Status FillHotTail(Store& store, Writer& writer, const Options& options);
 
-// Runs `work` in a child process, which ends as a crash does: what it returned. The process must
-// have one thread.
+// Runs `work` in a child process, which ends as in a crash; returns the result of `work`. The
+// process must have one thread.
 Result<std::vector<double>> InChild(const std::function<Result<std::vector<double>>()>& work);
 
 AppendOptions AppendAt(Durability durability);

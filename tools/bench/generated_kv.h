@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV and token ids that follow from a seed, so that what a store gives back can be checked without
-// keeping what it was given.
+// KV and token ids that follow from a seed, so that restored content can be checked without keeping
+// a copy.
 #pragma once
 
 #include <cstdint>

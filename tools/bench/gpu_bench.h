@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of `cairn-bench gpu` share: the device, its memory, and batches that end.
+// Shared by the parts of `cairn-bench gpu`: the device, its memory, and batches that end.
 //
 // Times are the host's, around batches that take milliseconds. A simulated device is ten thousand
 // times slower than a card, so it gets little to do; its figures mean nothing, and all their names
@@ -58,7 +58,7 @@ class GpuBench {
     CAIRN_ASSIGN_OR_RETURN(std::byte* const at, Put(std::as_bytes(std::span(items))));
     return reinterpret_cast<T*>(at);
   }
-  // What was enqueued in a stream has ended.
+  // Waits until all work enqueued in a stream has ended.
   Status Finish(gpu::Stream stream);
   Status Finish() { return Finish(stream_); }
 
@@ -67,7 +67,7 @@ class GpuBench {
               uint64_t piece_bytes);
   Status Run(const std::string& title, std::vector<Arm>* arms);
 
-  // Under a name that says what device it was.
+  // Reports it under a name that includes the device.
   void Value(const std::string& name, double value, const std::string& meaning) {
     report_->Value(prefix_ + name, value, meaning);
   }
@@ -89,7 +89,7 @@ class GpuBench {
   std::vector<std::byte*> memory_;
 };
 
-// The parts. Each tells its own ceiling, measured between its arms.
+// The parts. Each measures its own ceiling between its arms.
 Status BenchGpuCopies(GpuBench& bench);
 Status BenchGpuKernels(GpuBench& bench);
 Status BenchGpuRestores(GpuBench& bench, const std::string& scratch);

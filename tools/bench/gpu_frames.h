@@ -44,8 +44,8 @@ struct GpuCoding {
   FrameOptions options;
 };
 
-// Frames of one coding, from the source over and over, each at a place of its own: no cache of a
-// card holds them.
+// Frames of one coding, made from the source over and over, each at a place of its own: more than
+// any cache of a card holds.
 class PackedFrames {
  public:
   // kCorruption when they do not unpack to what they were made of.

@@ -14,7 +14,7 @@ namespace {
 
 // A window of a restore: 2 MiB packed.
 constexpr uint32_t kWindowFrames = 48;
-// What a decoded token leaves behind: one row of 32 layers, K and V, 8 heads.
+// The KV of a decoded token: one row of 32 layers, K and V, 8 heads.
 constexpr uint32_t kTokenStrips = 32 * 2 * kGpuHeads;
 
 const GpuCoding kCodings[] = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // append-group: durable commits of one small token, by one thread, by eight blocking threads, and
-// by one thread with eight tickets outstanding. What group commit is worth depends on what a sync
-// costs; --sync-delay-us makes each take that long at least, as on a disk without a safe cache.
+// by one thread with eight tickets outstanding. The gain of group commit depends on the cost of a
+// sync; --sync-delay-us makes each take that long at least, as on a disk without a safe cache.
 
 #include <atomic>
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A GPU that has done everything at once, and does nothing: what the host pays for its calls is
-// measured beside it. Memory is the host's, and nothing is written there.
+// A GPU whose work is always done at once, and that does nothing: to measure the host's cost of its
+// calls. Memory is the host's, and nothing is written there.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A run of operations as a user's process meets it: every latency of it, its processor time, page
-// faults and the bytes that the device took.
+// A run of operations as in a user's process: all latencies, processor time, page faults and the
+// bytes written to the device.
 #pragma once
 
 #include <cstdint>

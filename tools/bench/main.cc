@@ -321,7 +321,7 @@ int RunBenchmark(const Benchmark& benchmark, const Config& config) {
   }
   if (!status.ok()) {
     std::fprintf(stderr, "cairn-bench: %s: %s\n", benchmark.name, status.ToString().c_str());
-    // What the store or the benchmark refuses of its arguments.
+    // Arguments that the store or the benchmark refused.
     return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
   }
   if (config.json) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the parts of `objects` share: keys, and the file backend that it is compared with.
+// Shared by the parts of `objects`: keys, and the file backend that it is compared with.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ class Files {
   std::string directory_;
 };
 
-// How long `ask` takes about kAsked keys, every other of which is one of the first `there`. It
-// tells whether half of them were found.
+// Time of `ask` for kAsked keys, every other of which is one of the first `there`. `ask` returns
+// whether half of them were found.
 double AskUs(const std::function<bool(std::span<const std::string_view>)>& ask, uint64_t there,
              std::mt19937_64* random);
 

@@ -184,7 +184,7 @@ Status MeasureBatches(const Config& config, const std::string& scratch, const Fi
     DropFileCaches(files.directory());
     return Status::Ok();
   };
-  // What is read is what was put, which the raw reads then write over.
+  // Checks that gets return what was put; the raw reads overwrite it later.
   CAIRN_RETURN_IF_ERROR(objects.Get(0));
   if (!objects.GotIs(bytes.span())) {
     return Status(StatusCode::kCorruption, "objects differ from what was put");

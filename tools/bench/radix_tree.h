@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer of prefix search: a radix tree over token ids in memory, as SGLang keeps one (RadixCache
-// of its srt/mem_cache with pages of one token: a node holds a run of ids, its children are found
-// by the first id of theirs, and a node is split where paths part). It is written anew for the
-// benchmark, in C++, without the lists of KV slots that SGLang's nodes have beside the ids, and
-// without eviction: what it takes in time and memory is less than what SGLang takes.
+// A peer of prefix search: a radix tree over token ids in memory, like SGLang's (RadixCache of its
+// srt/mem_cache with pages of one token: a node holds a run of ids, its children are found by their
+// first id, and a node is split where paths part). It is rewritten for the benchmark, in C++,
+// without the lists of KV slots that SGLang's nodes have beside the ids, and without eviction: so
+// it takes less time and memory than SGLang's.
 //
-// All is in memory, so it is empty after a restart and grows with every id.
+// Everything is in memory, so it is empty after a restart and grows with every id.
 #pragma once
 
 #include <cstddef>
@@ -36,11 +36,12 @@ class RadixTree {
   };
 
   Node* root() { return &root_; }
-  // The path of `ids` behind the first `at` ids of the one that ends with node `path`. The result:
-  // where it ends, which stays its end. From the root that is what SGLang does with whole prompts;
-  // from elsewhere the same tree comes of it, without comparing what is known to be equal.
+  // Inserts the path of `ids` after the first `at` ids of the path that ends with node `path`.
+  // Returns the node where it ends, which stays its end. From the root this is what SGLang does
+  // with whole prompts; from elsewhere it makes the same tree without comparing parts that are
+  // known to be equal.
   Node* Insert(Node* path, uint64_t at, std::span<const TokenId> ids, uint64_t owner);
-  // SGLang splits a node that matches in part, for what it will insert; this one only looks.
+  // SGLang splits a node that matches in part, because it will insert; this only looks.
   Match LongestMatch(std::span<const TokenId> ids) const;
 
   uint64_t nodes() const { return nodes_; }  // Without the root.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The raw limit: what the device gives to a program that keeps no index, no checksum and no ids.
-// One file, written with zeros and synced beforehand so that a write changes no metadata,
-// overwritten from the start with O_DIRECT. System calls are made here directly, not through the
-// engine's I/O layer, so that a weakness there shows.
+// The raw limit: the device's rate for a program that keeps no index, no checksum and no ids. One
+// file, written with zeros and synced beforehand so that a write changes no metadata, overwritten
+// from the start with O_DIRECT. It makes system calls directly, not through the engine's I/O layer,
+// so that a weakness there shows.
 #pragma once
 
 #include <array>

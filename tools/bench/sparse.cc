@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sparse: what the host pays for sparse attention, beside a GPU that does nothing (idle_device.h):
-// calls of a step by layer, making and extending a shadow, opening a session, reading pages. What a
-// card pays is not in it.
+// sparse: the host's cost of sparse attention, beside a GPU that does nothing (idle_device.h):
+// calls of a step by layer, making and extending a shadow, opening a session, reading pages. A
+// card's cost is not included.
 #include <chrono>
 #include <optional>
 #include <string>

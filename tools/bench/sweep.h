@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// sweep: does what something costs grow no faster than how much of it there is? Each sweep makes
-// one thing larger by powers of ten, in a new store in memory, and takes the total cost of each
-// step at every size: work (work_counter.h) and bytes of log, index and memory. The slope of
-// log(cost) over log(size) is 1 where cost is proportional.
+// sweep: does a cost grow no faster than the size? Each sweep makes one thing larger by powers of
+// ten, in a new store in memory, and takes the total cost of each step at every size: work
+// (work_counter.h) and bytes of log, index and memory. The slope of log(cost) over log(size) is 1
+// where cost is proportional.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace cairn::bench {
 
 using SweepCosts = std::vector<std::pair<std::string, double>>;  // By step, in order.
 
-// A store in memory that one size of one sweep has for itself, and what that cost.
+// A store in memory for one size of one sweep, and its costs.
 class SweepBed {
  public:
   // `kv_tokens`: the most that are appended or restored at once; 0: there is no KV.
@@ -40,7 +40,7 @@ class SweepBed {
   // Into memory of as many positions.
   Status Restore(const Branch& branch, uint64_t length);
 
-  // Runs `step` and notes what it worked, divided by `repeated`.
+  // Runs `step` and notes its work, divided by `repeated`.
   template <typename Step>
   Status Work(const std::string& name, const Step& step, uint64_t repeated = 1) {
     const uint64_t before = counter_.Read();
@@ -50,8 +50,8 @@ class SweepBed {
     return Status::Ok();
   }
   void Note(const std::string& name, double cost) { costs_.emplace_back(name, cost); }
-  // Compacts and closes the store; what the log took since the opening, what the tree takes in
-  // memory, and what the index takes.
+  // Compacts and closes the store; notes the bytes of the log since the opening, of the tree in
+  // memory, and of the index.
   Status CloseAndNoteBytes();
   const SweepCosts& costs() const { return costs_; }
 
@@ -71,7 +71,7 @@ class SweepBed {
 
 struct SweepCase {
   const char* name;
-  const char* grows;        // What it makes larger...
+  const char* grows;        // The quantity that it increases...
   uint64_t first_size;      // ...from here on, ten times a step, ...
   uint64_t largest_size;    // ...up to here, if not less is asked for.
   uint64_t restore_tokens;  // Memory to restore to, for each of the size; 0: there is no KV.

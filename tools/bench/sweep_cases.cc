@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sweeps. What each step does is in proportion to the size; so is what it may cost.
+// The sweeps. The work of each step is proportional to the size; its cost may be, too.
 #include <thread>
 
 #include "tools/bench/fixture.h"
@@ -56,7 +56,7 @@ Status SweepBatch(SweepBed& bed) {
         default: op % 2 == 0 ? batch.Drop(fork) : batch.Rename(fork, NameAt(names++)); break;
       }
     }
-    for (;;) {  // What does not wait may find the log still growing.
+    for (;;) {  // A call that does not wait may find the log still growing.
       const Status status = bed.store().Write(batch, AppendAt(Durability::kMemory)).status();
       if (status.code() != StatusCode::kBusy) return status;
       std::this_thread::yield();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// trace: real requests, replayed. What they cost depends on what they share: how long the prefixes
-// are that come back, how often one is left before its end, when a conversation is over.
+// trace: real requests, replayed. Their cost depends on what they share: how long the recurring
+// prefixes are, how often one is left before its end, when a conversation is over.
 
 #include <chrono>
 #include <filesystem>
@@ -35,9 +35,9 @@ void ReportTimes(const std::string& name, const std::vector<double>& us, const s
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// Bytes of the store's files, those of the log and its spare segments left out, to packed bytes
-// that branches reach: what the tree needs of the tables, position by position. What still lies in
-// the log is in neither. 0: nothing is packed yet.
+// Bytes of the store's files, without the log and its spare segments, divided by packed bytes that
+// branches reach: the tree's need of the tables, position by position. Content in the log counts in
+// neither. 0: nothing is packed yet.
 Result<double> FilesToLive(const Store& store, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -18,8 +18,8 @@
 namespace cairn::bench {
 
 // One call of a model. `ids[i]` names the whole prompt up to the end of its block i, so two prompts
-// that share an id share everything before it. The last block may be partial; where ids end before
-// the prompt does, nothing is known of the rest.
+// that share an id share everything before it. The last block may be partial; if the prompt is
+// longer than its ids, the rest is unknown.
 struct TraceRequest {
   uint64_t input_tokens = 0;
   uint64_t output_tokens = 0;

@@ -260,7 +260,7 @@ Result<uint64_t> Replay::AppendWithRoom(Branch& branch, const Delta& delta,
 Status Replay::AppendUntil(const Tree& tree, const TraceRequest& request, Line& line, uint64_t end,
                            uint64_t piece_tokens) {
   const uint64_t covered = Covered(request, tree.block_tokens);
-  const uint64_t unnamed = MixSeeds(~tree.salt, totals_.requests);  // What no id identifies.
+  const uint64_t unnamed = MixSeeds(~tree.salt, totals_.requests);  // Content without an id.
   while (line.length < end && !(limits_.kv_bytes > 0 && KvBytes() >= limits_.kv_bytes)) {
     const uint64_t count = std::min(piece_tokens, end - line.length);
     for (uint64_t i = 0; i < count; ++i) {

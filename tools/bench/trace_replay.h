@@ -3,15 +3,15 @@
 // Replays the requests of a trace on a store, as a serving process would that keeps every
 // conversation in it.
 //
-// A request is: the longest prefix of its prompt that the store has (Store::FindPrefix, by token
-// ids, to whole blocks) is restored; what follows is appended (the prompt in pieces of 2 MiB, the
+// For a request the longest prefix of its prompt that the store has (Store::FindPrefix, by token
+// ids, to whole blocks) is restored, and the rest is appended (the prompt in pieces of 2 MiB, the
 // output 16 tokens at a time). The prefix is continued in place if it ends where the identified
-// part of a branch ends (what came after, an output, is rewound: no hash id says that the next
-// prompt repeats it), else a branch is forked off there. A session that ends has its branches
+// part of a branch ends; a later part, an output, is rewound, since no hash id says that the next
+// prompt repeats it. Otherwise a branch is forked off there. When a session ends its branches are
 // dropped.
 //
-// KV and token ids follow from (session, hash id, offset in the block). Of every restored stretch
-// some positions are compared, outside the timing.
+// KV and token ids follow from (session, hash id, offset in the block). Some positions of every
+// restored stretch are compared, outside the timing.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +50,8 @@ class Replay {
   static Result<std::unique_ptr<Replay>> Create(const ModelSpec& model, Durability durability,
                                                 uint64_t restore_bytes);
   // Takes turns between `sessions_at_once` sessions, a request each, until the trace or a limit
-  // ends; the sessions then open stay. Once. kCorruption when the trace contradicts itself, or when
-  // the store gives back something else than it was given.
+  // ends; open sessions then stay. Once. kCorruption when the trace contradicts itself, or when
+  // restored content differs from the appended.
   Status Run(Store& store, TraceReader& reader, const ReplayLimits& limits);
   const ReplayTotals& totals() const { return totals_; }
   uint64_t branches() const;
@@ -69,7 +69,7 @@ class Replay {
     uint64_t identified = 0;  // The last block may be partial.
     std::vector<uint64_t> ids{};
   };
-  // Where an id stood: an id names a whole prefix.
+  // The place of an id: an id names a whole prefix.
   struct Stand {
     size_t block = 0;
     uint64_t behind = 0;  // The id before it.
@@ -104,7 +104,7 @@ class Replay {
   Result<Line*> Continue(Tree& tree, const TraceRequest& request, const Match& match);
   Status RestorePiece(const Tree& tree, const Line& line, const Branch& branch, uint64_t begin,
                       uint64_t end, double* us);
-  // What dropped sessions held comes back some time after: until then it asks again.
+  // The space of dropped sessions comes back with a delay: until then it retries.
   Result<uint64_t> AppendWithRoom(Branch& branch, const Delta& delta, uint64_t expected_length);
   // Up to position `end`, or to the limit.
   Status AppendUntil(const Tree& tree, const TraceRequest& request, Line& line, uint64_t end,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much the process has worked, whatever else the machine does.
+// The work of the process, independent of the rest of the machine.
 #pragma once
 
 #include <cstdint>

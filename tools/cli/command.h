@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the subcommands of `cairn` share: how they are declared, how they open a store and name a
-// branch, and what their exit codes mean.
+// Shared by the subcommands of `cairn`: how they are declared, how they open a store and name a
+// branch, and the meaning of their exit codes.
 //
 // A family of subcommands is one Add...Commands function. It declares options that write into a
-// struct of its own and leaves an Action behind, which main runs once the arguments are read. An
-// Action prints its result to standard output itself; why it failed it returns.
+// struct of its own and registers an Action, which main runs once the arguments are read. An Action
+// prints its result to standard output itself; it returns its error.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -28,14 +28,14 @@ enum ExitCode : int {
   kExitNotFound = 3,  // No such store, branch, model or file.
   kExitDamage = 4,    // Stored bytes fail their check.
   kExitBusy = 5,      // Somebody else has the store, or it has no room right now.
-  kExitConflict = 6,  // What is there differs from what the command expects.
+  kExitConflict = 6,  // The state differs from what the command expects.
   kExitFormat = 7,    // A newer version of cairn wrote it.
 };
 ExitCode ExitCodeOf(StatusCode code);
 
 using Action = std::function<Result<int>()>;
 
-// What a command does to a store. The help of the program lists the commands by this.
+// How a command uses a store. The help of the program groups the commands by this.
 enum class Access : uint8_t {
   kLooks,            // Takes no lock and changes nothing in it: OpenForReading, or less.
   kLooksUnlessTold,  // The same unless an option tells it to change something.
@@ -129,11 +129,11 @@ Result<Store> OpenForReading(const std::string& path);
 Result<Store> OpenForWriting(const std::string& path);
 Options WritingOptions();
 
-// Why the store at `path` does not open, for who gave a path and no Options: kNotFound tells how to
-// make a store; where there is one, a file of it is gone, which is damage. So is kInvalidArgument,
-// for commands pass no options that may be wrong: files that do not belong together.
+// The error of opening the store at `path`, for a user who gave a path and no Options: kNotFound
+// tells how to make a store; if there is one, a file of it is missing, which is damage. So is
+// kInvalidArgument, as commands pass no invalid options: the files do not belong together.
 Status ExplainOpen(const std::string& path, const Status& status);
-// The library's `word` for something in the message is an option of the command: `option`.
+// Replaces the library's `word` in the message by the command's option: `option`.
 Status NameOption(const Status& status, std::string_view word, std::string_view option);
 
 // Closes the store; the failure of the command itself comes first.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which objects a cut of the log loses: those of which the log says, behind the cut, how they came.
+// The objects that a cut of the log loses: those whose put is logged behind the cut.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ class CutObjects {
  public:
   explicit CutObjects(uint64_t last_kept) : last_kept_(last_kept) {}
 
-  // Every record that can be read, in order: a large object lies in several. Those of which this
-  // version does not understand the fields say nothing.
+  // Call with every readable record, in order: a large object lies in several. Records whose fields
+  // this version does not understand are ignored.
   void Note(const wal::RecordView& view);
-  // In the order of their records, but for those that were deleted or replaced later.
+  // In the order of their records, without those that were deleted or replaced later.
   std::vector<CutObject> List() const;
 
  private:

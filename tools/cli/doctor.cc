@@ -56,7 +56,7 @@ Result<std::string> NearestDirectory(io::World& world, const std::string& direct
   }
 }
 
-// What is in the way of making a store there; `nearest` is the directory that there is.
+// Obstacles to making a store there; `nearest` is the closest existing directory.
 Finding DirectoryFinding(const std::string& directory, const std::string& nearest) {
   std::filesystem::path path = directory;
   if (!path.has_filename()) path = path.parent_path();

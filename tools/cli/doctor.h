@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What doctor finds. Each check is a function that adds findings; the worst one is the verdict.
+// The findings of doctor. Each check is a function that adds findings; the worst one is the
+// verdict.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ enum class Verdict : uint8_t { kOk, kWarn, kFail };
 struct Finding {
   Verdict verdict = Verdict::kOk;
   std::string what;    // "io_uring"
-  std::string detail;  // What was found and, if it is not good, what to do about it.
+  std::string detail;  // The finding and, if it is not good, the remedy.
 };
 using Findings = std::vector<Finding>;
 
@@ -29,14 +30,14 @@ void CheckHugePages(Findings* findings);
 
 // --- doctor_gpu.cc: the driver, and ways to a card that go past the host's memory
 void CheckGpu(Findings* findings);
-// What the disk below `directory` gives to pinned memory, and that to a card, each by itself; by a
-// small file there, which is removed. `name`: as cairn-bench gpu has it.
+// The rates of the disk below `directory` into pinned memory, and of that to a card, each by
+// itself; uses a small file there, which is removed. `name`: as in cairn-bench gpu.
 void MeasureGpu(io::World& world, const std::string& directory, const std::string& name,
                 Findings* findings);
 
 // --- doctor_volume.cc: a directory
 void CheckVolume(io::World& world, const std::string& directory, Findings* findings);
-// What one durable write of 4 KiB takes, either way; p10.
+// The time of one durable write of 4 KiB, by either method; p10.
 struct SyncTimes {
   uint64_t fdatasync_ns = 0, dsync_ns = 0;
 };

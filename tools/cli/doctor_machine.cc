@@ -36,7 +36,7 @@ bool InContainer() {
   return fs::exists("/.dockerenv", error) || fs::exists("/run/.containerenv", error);
 }
 
-// What most likely stands between this process and io_uring.
+// The most likely reason why this process cannot use io_uring.
 std::string WhoForbidsUring() {
   const std::string disabled = FirstLine("/proc/sys/kernel/io_uring_disabled");
   if (disabled == "1" || disabled == "2") {

@@ -7,9 +7,9 @@
 //            ╰──┬────────────────● retry  1530 tokens, left at 300
 //               ╰──● short  450 tokens, left at 400
 //
-// A line is a branch from where it leaves another one to its end. What leaves a line is drawn below
-// it, the rightmost first: so the strokes downwards never cross a line. Columns are to scale,
-// except that everything on a line lies right of where the line begins.
+// A line is a branch from where it leaves another one to its end. Branches that leave a line are
+// drawn below it, the rightmost first: so the strokes downwards never cross a line. Columns are to
+// scale, except that everything on a line lies right of where the line begins.
 #include <algorithm>
 #include <cmath>
 #include <set>

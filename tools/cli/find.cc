@@ -17,7 +17,7 @@ namespace cairn::cli {
 
 namespace {
 
-// What a command takes for the index of prefixes.
+// Memory that a command uses for the index of prefixes.
 constexpr uint64_t kReuseMemoryBytes = 16 << 20;
 // How long it waits for that to be made, and how often it looks.
 constexpr std::chrono::minutes kIndexingMax{10};
@@ -65,7 +65,7 @@ Result<ModelId> ModelOf(const Store& store, const std::string& name) {
                 name.empty() ? "no model is registered" : "no model " + Quoted(name));
 }
 
-// What was written without an index is indexed first, in the background.
+// Content that was written without an index is indexed first, in the background.
 Result<PrefixHit> FindCompletely(const Store& store, const PrefixQuery& query,
                                  std::chrono::seconds most) {
   const auto give_up = std::chrono::steady_clock::now() + most;

@@ -33,7 +33,7 @@ struct Forest {
 
   uint64_t branches() const;
   uint64_t stored_tokens() const;   // Each node once.
-  uint64_t reached_tokens() const;  // What the branches would take if they shared nothing.
+  uint64_t reached_tokens() const;  // Without sharing between branches.
 };
 
 // `ns`: only branches of this namespace. `root`: only the tree with this node in it.

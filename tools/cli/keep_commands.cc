@@ -96,7 +96,7 @@ Result<int> Print(const Store& store, const std::optional<std::string>& only, bo
   for (const NamespaceInfo& one : all) {
     if (!only || one.name == *only) add(one, true);
   }
-  // Not listed: no branches, no policy. What others still need of its content is not known then.
+  // Not listed: no branches, no policy. It is unknown then how much of its content others need.
   if (only && list.empty()) add({.name = *only}, false);
   if (json) {
     PrintJson({{"namespaces", list}});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a log from its first segment to its last, whatever state it is in: what is damaged is
-// reported and stepped over. Recovery (wal/log.h) decides what a store may serve; this shows what
-// lies there.
+// Reads a log from its first segment to its last, whatever its state: damage is reported and
+// skipped. Recovery (wal/log.h) decides what a store may serve; this shows the content of the
+// files.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct LogPlace {
 // so. kNotFound when there is neither.
 Result<LogPlace> FindLog(io::World& world, const std::string& store, std::string* note);
 
-// Fails only for what the operating system refuses.
+// Fails only on errors of the operating system.
 Status WalkLog(io::World& world, const LogPlace& place, LogVisitor* visitor);
 
 }  // namespace cairn::cli

@@ -29,7 +29,7 @@ struct ObjectArguments {
   Durability durability = Durability::kPower;
 };
 
-// What Escaped made of a text.
+// The inverse of Escaped.
 Result<std::string> ParseKey(const std::string& word) {
   std::string key;
   for (size_t i = 0; i < word.size(); ++i) {

@@ -14,7 +14,7 @@ std::string Dump(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// What is unset is left out.
+// Unset fields are left out.
 Json RotaryToJson(const RotarySpec& rotary) {
   Json json = Json::object();
   if (rotary.state != RotaryState::kUnset) json["state"] = RotaryStateName(rotary.state);

@@ -32,8 +32,8 @@ Json ToJson(const Status& error);  // {"error": {"code", "message"}}
 // The value when the content type is JSON, MessagePack or CBOR, else the bytes in hexadecimal.
 Json ToJson(const AppMetadata& metadata);
 
-// At most 80 characters of it, then "..." if it is longer: what is wrong with a text that may be of
-// any length is shown by how it begins.
+// At most its first 80 characters, then "..." if it is longer: for messages about texts of any
+// length.
 std::string Excerpt(std::string_view text);
 std::string Hex(std::span<const std::byte> bytes);
 std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
@@ -49,7 +49,7 @@ inline const std::map<std::string, Persist> kPersists = {{"always", Persist::kAl
                                                          {"turn-end", Persist::kTurnEnd},
                                                          {"reused", Persist::kReused},
                                                          {"tokens-only", Persist::kTokensOnly}};
-// "?" of a value that is none of them.
+// "?" for a value that is none of them.
 template <typename Value>
 std::string NameIn(const std::map<std::string, Value>& names, Value value) {
   for (const auto& [name, known] : names) {
@@ -57,12 +57,11 @@ std::string NameIn(const std::map<std::string, Value>& names, Value value) {
   }
   return "?";
 }
-// Which planes do not come back from tables as they were appended: ", k sealed as int8".
+// Planes that are sealed with loss: ", k sealed as int8".
 std::string LossText(const LayerGroup& group);
-// The same of how its keys are rotated, where that is said: ", k rotated in halves".
+// How its keys are rotated, if that is known: ", k rotated in halves".
 std::string RotaryText(const LayerGroup& group);
-// And of what part of the logical model's group it is: ", heads 4..8 of 32, replicated"; empty:
-// all.
+// Its part of the logical model's group: ", heads 4..8 of 32, replicated"; empty: all.
 std::string HeldText(const ModelSpec& spec, const LayerGroup& group);
 // A word that a shell reads as `text`: quoted, if it has to be.
 std::string ShellWord(std::string_view text);

@@ -15,7 +15,7 @@ class ProgressBar {
   explicit ProgressBar(bool wanted);
   ~ProgressBar();  // Wipes it away.
 
-  // `text` tells in words what `done` of `total` is.
+  // `text` describes `done` of `total` in words.
   void Update(uint64_t done, uint64_t total, const std::string& text);
 
  private:

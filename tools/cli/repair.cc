@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// repair: what of a damaged store can be kept, and making the cut final.
+// repair: finds how much of a damaged store can be kept, and makes the cut final.
 //
-// A store is a prefix of its log. What is provable ends at the first damaged header; everything
-// behind is cut, even where it is readable, because it was built on what is lost.
+// A store is a prefix of its log. The provable part ends at the first damaged header; everything
+// behind is cut, even if it is readable, because it was built on lost records.
 #include <cinttypes>
 #include <cstdio>
 #include <filesystem>
@@ -32,7 +32,7 @@ struct RepairArguments {
   bool keep = true;
 };
 
-// What the store is with the cut.
+// The store as it is with the cut.
 struct Kept {
   uint64_t last_sequence = 0;
   std::vector<BranchInfo> branches;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A branch as commands that look at it show it: what the store knows of it, and how much of its KV
-// can be restored.
+// A branch for display: the store's facts about it, and how much
+// of its KV can be restored.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ Result<SeenBranch> SeeBranch(const Branch& branch, const BranchInfo& info);
 
 Json ToJson(const SeenBranch& branch);
 
-// Up to which position KV can be restored: "480"; "480 of 500" when some group was given more, of
-// which something was evicted or that others lag behind; "-" for models without KV.
+// The position up to which KV can be restored: "480"; "480 of 500" when some group has more, but KV
+// was evicted or other groups lag behind; "-" for models without KV.
 std::string KvText(const SeenBranch& branch);
 std::string KeepText(const Keep& keep);  // "pinned, priority 7, ttl 2 h"
 

@@ -142,7 +142,7 @@ std::string SamplerText(const Json& sampler) {
   return text;
 }
 
-// What the program stored is shown as the value that it is.
+// Metadata is shown as the value that the program stored.
 std::string MetadataText(const Json& metadata) {
   const bool known = metadata.contains("value");
   return "at " + std::to_string(metadata["position"].get<uint64_t>()) + ": " +

@@ -58,7 +58,7 @@ struct VerifyArguments {
   }
 };
 
-// What does not let the store open, as Store::Verify would tell it.
+// The error that keeps the store from opening, in the form of Store::Verify.
 VerifyReport::Damage DamageOf(const std::string& store, const Status& status) {
   std::string what(status.message());
   const std::string directory = io::JoinPath(store, "");

@@ -10,7 +10,7 @@
 
 namespace cairn::cli {
 
-// Ids between white space and commas; appended. kInvalidArgument naming what is none.
+// Appends ids between white space and commas. kInvalidArgument naming a word that is no id.
 Status ParseTokens(std::string_view text, std::vector<TokenId>* tokens);
 
 }  // namespace cairn::cli

@@ -42,7 +42,7 @@ Result<Look> TakeLook(const std::string& path) {
   return look;
 }
 
-// Of what may also shrink.
+// Of a figure that may shrink.
 struct Growth {
   double tokens = 0, records = 0, raw_bytes = 0, stored_bytes = 0;  // A second.
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a person sees while the demo runs: lines that stay, and on a terminal one line that moves.
+// The demo's output for people: lines that stay, and on a terminal one line that changes.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ class Console {
   int columns() const { return columns_; }
   // A line that stays.
   void Say(const std::string& line);
-  // What is going on. Replaces the moving line on a terminal; elsewhere every two seconds one of
-  // these is printed.
+  // Shows progress. Replaces the changing line on a terminal; elsewhere one of these is printed
+  // every two seconds.
   void Update(const std::string& line);
 
  private:

@@ -16,7 +16,7 @@
 
 namespace cairn::demo {
 
-// What one sampled token came from and left behind.
+// The inputs and results of one sampled token.
 struct Step {
   int32_t token = 0;
   std::vector<float> logits;  // That it was sampled from.
@@ -47,7 +47,7 @@ class Conversation {
   // Every Next since this object was made or resumed.
   const std::vector<Step>& steps() const { return steps_; }
 
-  // Goes on from `tokens`, of which the first `kv_length` have their KV in kv() by now.
+  // Continues after `tokens`; the KV of the first `kv_length` of them is in kv() by now.
   void Resume(std::vector<int32_t> tokens, int kv_length, const llama::Sampler& sampler) {
     tokens_ = std::move(tokens);
     kv_length_ = kv_length;
@@ -55,7 +55,7 @@ class Conversation {
     steps_.clear();
   }
 
-  // Computes what a restore would bring: the KV of all tokens but the last.
+  // Computes the KV that a restore would bring: of all tokens but the last.
   void Prefill() {
     if (kv_length_ < length() - 1) Forward(length() - 1, llama::LogitsOf::kNoRow);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The demonstration: generate, be killed, recover, go on, fork, reopen; and prove after each that
-// nothing differs from runs that happened in memory alone.
+// The demonstration: generate, be killed, recover, continue, fork, reopen; and prove after each
+// step that nothing differs from uninterrupted runs in memory.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ struct Settings {
   Backend backend = Backend::kAuto;
 };
 
-// Says what happens and what is proved as it goes, the tree at the end. What was proved or not is
-// in the report; the status is not Ok when the demonstration could not be carried through.
-// The calling process must have no other thread (it forks). Throws std::bad_alloc.
+// Reports its progress and proofs, and at the end the tree. The report says what was proved; the
+// status is not Ok if the demonstration could not be completed. The calling process must have no
+// other thread (it forks). Throws std::bad_alloc.
 Status RunDemo(const Settings& settings, Console* console, Report* report);
 
 }  // namespace cairn::demo

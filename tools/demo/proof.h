@@ -125,8 +125,8 @@ inline std::string CompareState(const Conversation& expected, const Conversation
   return difference;
 }
 
-// What a killed process had acknowledged against the tokens found afterwards, which may be more:
-// one append may have been under way.
+// Compares the tokens that a killed process had acknowledged with the tokens found afterwards,
+// which may be more: one append may have been under way.
 inline std::string CompareAcknowledged(std::span<const Acknowledgement> acknowledged,
                                        std::span<const int32_t> recovered) {
   if (acknowledged.empty()) return "nothing was acknowledged";
@@ -144,8 +144,8 @@ inline std::string CompareAcknowledged(std::span<const Acknowledgement> acknowle
   return {};
 }
 
-// What was recovered after a kill against the run that nobody killed, as that one was when it had
-// as many tokens. `prompt_length`: before its first step.
+// Compares the state recovered after a kill with the uninterrupted run at the same number of
+// tokens. `prompt_length`: before its first step.
 inline std::string CompareToMomentOf(const Conversation& uninterrupted, int prompt_length,
                                      const Conversation& recovered) {
   const int length = recovered.length();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the demo found: proofs and figures, as text for people or as one JSON object.
+// The demo's findings: proofs and figures, as text for people or as one JSON object.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 
 namespace cairn::demo {
 
-// What most hosts of a model can wait for; the table says whether they are met.
+// Latencies that most hosts of a model can accept; the table says whether they are met.
 inline constexpr double kSaveGoalMs = 50;
 inline constexpr double kRestoreGoalMs = 100;
 

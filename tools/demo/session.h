@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a conversation is kept in a store, as an inference server would: the model described, what is
-// new appended, everything brought back. Copy from here.
+// How a conversation is kept in a store, as an inference server would do it: the model is
+// described, new tokens are appended, everything is restored. Copy from here.
 #pragma once
 
 #include <array>
@@ -38,11 +38,11 @@ class CacheView {
 
 // Appends everything that the conversation has and the branch has not, in one atomic delta: tokens,
 // their KV as far as it is computed, the sampler. When this returns it survives a power loss.
-// kConflict when the branch has other tokens than this conversation was resumed from or saved.
+// kConflict when the branch has tokens that this conversation neither was resumed from nor saved.
 Status Save(Branch branch, Conversation* conversation);
 
-// Brings back all of the branch: tokens, KV and the sampler after the last token. On failure the
-// conversation is not to be used. kInvalidArgument when it does not fit in the cache.
+// Restores all of the branch: tokens, KV and the sampler after the last token. On failure the
+// conversation must not be used. kInvalidArgument when it does not fit in the cache.
 Status Load(const Branch& branch, Conversation* conversation);
 
 // The sampler as the store keeps it.

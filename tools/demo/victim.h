@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A child process that does work and tells of it through a pipe, until it is killed.
+// A child process that works and reports its progress through a pipe, until it is killed.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace cairn::demo {
 
-// What the child says once the store has acknowledged a token as durable. Smaller than PIPE_BUF, so
+// The child's message once the store has acknowledged a token as durable. Smaller than PIPE_BUF, so
 // it arrives whole or not at all.
 struct Acknowledgement {
   uint64_t length = 0;     // Tokens of the branch, this one included.
@@ -22,7 +22,7 @@ struct Acknowledgement {
   uint32_t append_ns = 0;  // Save called to acknowledged; at most four seconds are told.
 };
 
-// Parent's side; one thread at a time. A child that lives when this object dies is killed.
+// Parent's side; one thread at a time. The destructor kills a child that is still alive.
 class Victim {
  public:
   using Acknowledge = std::function<void(const Acknowledgement&)>;
@@ -34,10 +34,10 @@ class Victim {
   Victim(Victim&& other) noexcept;
   ~Victim();
 
-  // The next thing it said; blocks. Nothing when the child is dead, or at Ctrl-C.
+  // The child's next message; blocks. Nothing when the child is dead, or at Ctrl-C.
   std::optional<Acknowledgement> Next();
-  // SIGKILL, wait for the death, and return what it had said and nobody read. kInvalidState when
-  // it had died before, by itself.
+  // SIGKILL; waits for the death and returns the messages that were not read yet. kInvalidState
+  // when the child had died before, by itself.
   Result<std::vector<Acknowledgement>> Kill();
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the static standard library takes from glibc 2.36: so the programs run with 2.35, too.
+// Replaces functions that the static standard library takes from glibc 2.36, so that the programs
+// run with 2.35.
 #include <sys/random.h>
 
 #include <cstdint>

@@ -6,11 +6,17 @@
 // positions), then float32 tensors without any framing:
 //
 //   embedding [vocab][dim]
-//   attention_norm [layer][dim]   wq [layer][heads*head_dim][dim]   wk, wv
-//   [layer][kv_heads*head_dim][dim] wo [layer][dim][heads*head_dim] ffn_norm [layer][dim]   w1
-//   [layer][hidden][dim]   w2 [layer][dim][hidden]   w3 [layer][hidden][dim] final_norm [dim] two
-//   rotary tables [positions][head_dim/2], which every reader skips and computes itself classifier
-//   [vocab][dim], only if the vocabulary size is negative; else the classifier is the embedding
+//   attention_norm [layer][dim]
+//   wq [layer][heads*head_dim][dim]
+//   wk, wv [layer][kv_heads*head_dim][dim]
+//   wo [layer][dim][heads*head_dim]
+//   ffn_norm [layer][dim]
+//   w1 [layer][hidden][dim]
+//   w2 [layer][dim][hidden]
+//   w3 [layer][hidden][dim]
+//   final_norm [dim]
+//   two rotary tables [positions][head_dim/2], which every reader skips and computes itself
+//   classifier [vocab][dim], only if the vocabulary size is negative; else it is the embedding
 
 #pragma once
 

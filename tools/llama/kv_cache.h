@@ -3,8 +3,8 @@
 // The KV cache of one sequence: K (after rotary encoding) and V of every position, as bf16.
 //
 // Both planes are contiguous, [layer][position][kv_head][head_dim]; the strides below, in elements,
-// describe them to a storage engine that gathers from or scatters into them. Attention reads what
-// lies here, so a cache whose bytes were saved and put back continues exactly as the original would
+// describe them to a storage engine that gathers from or scatters into them. Attention reads this
+// memory, so a cache whose bytes were saved and restored continues exactly as the original would
 // have.
 
 #pragma once

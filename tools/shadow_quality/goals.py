@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shadow has to reach, beside what was measured."""
+"""The goals of a shadow, beside the measurements."""
 
 from . import plan, report, texts
 from .memory import LLAMA_3_8B, Geometry, device_bytes

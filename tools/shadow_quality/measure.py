@@ -22,7 +22,7 @@ from .prompts import Prompts
 from .run import Runner
 
 _CODE = ("model.py", "needle.py", "oracle.py", "plan.py", "policies.py", "prompts.py", "run.py", "traces.py")
-_CHECKED_LAYERS = (0, 14, 29)  # Whose choices are compared with the oracle's own arithmetic, of the default.
+_CHECKED_LAYERS = (0, 14, 29)  # Their choices are compared with the oracle's own arithmetic, of the default.
 _PAGES = (64 << 10, 16 << 10, 4 << 10)  # Bytes of values that DRAM takes at a time.
 _IN_DRAM = 0.25  # Of all values.
 _BUFFER = 2  # Times the selection, before DRAM.
@@ -31,7 +31,7 @@ _digest = functools.cache(digest)
 
 
 def tasks():
-    """What one process does: units, ("text", name) or ("needle", name, depth). The grid, which can wait, comes last."""
+    """The work of one process: units, ("text", name) or ("needle", name, depth). The grid, which can wait, comes last."""
     names = sorted((source.name for source in texts.SOURCES), key=lambda name: name in texts.GRID)
     return ([[("needle", name, depth) for depth in plan.DEPTHS] for name in texts.NEEDLES] +
             [[("text", name)] for name in names])
@@ -51,7 +51,7 @@ def _runs(unit):
 
 
 class Results:
-    """What was measured of a unit, in a file that is there after a kill. Other code or texts: other results.
+    """The measurements of a unit, in a file that survives a kill. Other code or texts: other results.
     files: of code beside this study's own."""
 
     def __init__(self, cache, unit, text_digest, files=()):
@@ -197,7 +197,7 @@ def digests(cache, encode):
 
 
 def measure_all(cache, deadline, text_digests):
-    """True: everything is there. What one process computed another resumes from the store, of which one alone at a
+    """True: everything is there. A process resumes another one's work from the store, of which one alone at a
     time may be open for writing."""
     unfinished = lambda: [units for units in tasks()
                           if any(Results(cache, unit, text_digests[unit[1]]).missing() for unit in units)]

@@ -10,7 +10,7 @@ _ANSWER = " 7419"
 
 @dataclasses.dataclass
 class Needle:
-    """What is asked in two ways: of a question that is part of the prompt, and of one that comes as steps."""
+    """The two ways of asking: a question that is part of the prompt, and one that comes as steps."""
 
     prompt: list  # Ids of the text with the fact, without the question.
     question: list

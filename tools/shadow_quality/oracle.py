@@ -247,7 +247,7 @@ def log_sums(score):
 
 
 def chunk_values(score, selectable):
-    """What a chunk is worth to a group: the largest over the group of score minus log of the sum. [..., chunks]."""
+    """The worth of a chunk to a group: the largest over the group of score minus log of the sum. [..., chunks]."""
     bounded = numpy.where(selectable[..., None, :], score, f32(-numpy.inf))
     return numpy.fmax.reduce(bounded - log_sums(bounded)[..., None], -2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured: policies by the names that the report uses, and which texts each runs on."""
+"""The measurements: policies by the names that the report uses, and which texts each runs on."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ GRID = {
 }
 # At several budgets, for the plot.
 CURVES = ("default", "published, 48 outliers", "published, 6 outliers", "Quest, pages of 16", "window", "best tokens")
-# What looks for the needle, and the budgets it does so at.
+# The policies that look for the needle, and their budgets.
 SEEKERS = {
     "default": (128, 256, 512), "published, 48 outliers": (256,), "published, 6 outliers": (256,),
     "Quest, pages of 16": (256,), "window": (256,), "best tokens": (256,)}

@@ -19,7 +19,7 @@ class Source:
     tokens: int = 4096
 
 
-# What is held for the steps of an 8K text: the model was trained on 8192 positions.
+# Positions kept for the steps of an 8K text: the model was trained on 8192 positions.
 _LONG = 8192 - 128
 SOURCES = [
     Source("history", "prose", "debian-history", "usr/share/doc/debian-history/docs/project-history.en.txt.gz"),

@@ -144,7 +144,7 @@ def same_sets(ours, theirs):
 
 
 def oracle_choices(queries, prompt, policy, frequencies, budget):
-    """What the oracle's own arithmetic chooses of the prompt for Steps.queries; by layer as Result.chosen."""
+    """The oracle's own choice from the prompt for Steps.queries; by layer as Result.chosen."""
     choices = []
     for (keys, _), asked in zip(prompt, queries):
         prepared = policy.prepare(keys.float(), frequencies)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What caches would have had of recorded choices: a device buffer for each head, and values in DRAM over a disk.
+"""How many recorded choices caches would have had: a device buffer for each head, and values in DRAM over a disk.
 
 A trace is bool [steps, heads, chunks]: what each head of each layer chose at each step, heads in the order in
 which layers ask for them.
@@ -52,7 +52,7 @@ def best_residents(trace, capacity):
 
 
 def hit_rate(trace, residents):
-    """Of what is chosen at all steps but the first, the share that is there."""
+    """The share of all choices but the first step's that is there."""
     return (trace & residents)[1:].sum() / trace[1:].sum()
 
 

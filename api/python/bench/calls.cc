@@ -71,7 +71,7 @@ std::pair<double, double> Measure(int tokens, int appends) {
 int main(int argc, char** argv) {
   if (argc != 3) return std::fprintf(stderr, "usage: calls TOKENS APPENDS\n"), 2;
   const int tokens = std::atoi(argv[1]), appends = std::atoi(argv[2]);
-  Measure(tokens, appends);  // The process's first memory: compare.py has had it, too.
+  Measure(tokens, appends);  // Touches the process's memory first, as compare.py does.
   const auto [append, restore] = Measure(tokens, appends);
   std::printf("%.0f %.0f\n", append, restore);
 }

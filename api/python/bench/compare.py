@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs in Python beside C++: the same calls in alternating blocks, a store in memory.
+"""The cost of a call in Python beside C++: the same calls in alternating blocks, a store in memory.
 
     cmake --build build/release --target cairn_python cairn_python_calls
     PYTHONPATH=build/release/python build/python/bin/python -P api/python/bench/compare.py build/release/bin/cairn_python_calls

@@ -3,7 +3,7 @@
 
 
 class Error(Exception):
-    """What all errors of Cairn have in common.
+    """The base class of all errors of Cairn.
 
     code: the name of the status code, as "NotFound". reason: which of several causes, as
     "NamespaceQuota", or None. message: file, offset, field or argument, what was expected and found.

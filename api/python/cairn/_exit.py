@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends before the interpreter does: stores that are open, and threads that call on_event.
+"""Ends open stores, and threads that call on_event, before the interpreter ends.
 
 A thread that waits for a store beyond that point cannot come back to Python.
 """

@@ -40,7 +40,7 @@ class Rows:
 
 
 class _Attention:
-    """What full and sliding-window layers share. The batch is one sequence: a branch is one."""
+    """Shared by full and sliding-window layers. The batch is one sequence, like a branch."""
 
     def _begin(self, cache, capacity):
         self.cache, self.capacity, self.rows, self.length = cache, capacity, None, 0

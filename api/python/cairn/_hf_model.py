@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transformers model's cache looks like, found by one token, and who the model is."""
+"""The shape of a transformers model's cache, found by one token, and the model's identity."""
 
 import dataclasses
 import hashlib
@@ -132,7 +132,7 @@ _models = weakref.WeakKeyDictionary()  # Model -> KnownModel.
 
 
 class KnownModel:
-    """What is found once of a model, and the hooks that tell caches what is computed."""
+    """Facts that are found once for a model, and the hooks that tell caches about forward passes."""
 
     def __init__(self, model, identity):
         self.shape = probe(model)

@@ -28,7 +28,7 @@ class _Queue:
         loop.add_reader(self.queue.fileno(), self.drain)
 
     def future_of(self, number):
-        """What an `await` of a call that is not over waits for.
+        """The future for which an `await` of an unfinished call waits.
 
         Only the loop drains, and a call is over before that is told: so it cannot be too late.
         """
@@ -43,7 +43,7 @@ class _Queue:
                 waiter.set_result(None)
         store = self.store()
         if store is not None:
-            store._sweep()  # Nobody may hold the tickets of these calls.
+            store._sweep()  # The tickets of these calls may be gone.
 
 
 def _forget(of_store, _):
@@ -80,6 +80,6 @@ def wait_for(ticket, queue, number):
         if queue is None or queue.loop() is not loop:
             # Made elsewhere: a thread waits for it.
             return (yield from loop.run_in_executor(None, ticket.wait).__await__())
-        # Who awaits may be cancelled; others may await it, too.
+        # The awaiting task may be cancelled; others may await it, too.
         yield from asyncio.shield(queue.future_of(number)).__await__()
     return ticket.result()

@@ -10,13 +10,13 @@ APPEND_TOKENS = 1024  # Of one append: long ones then go to the disk while later
 # More than so many are a prompt, whose rows leave the card at once: those of all layers are too much for it. Those of a
 # step stay until the last layer has come: each copy waits for the stream.
 STEP_TOKENS = 16
-# Of branches whose ids of tokens nobody told: what begins alike there need not be alike.
+# For branches without known token ids: equal beginnings there need not be equal content.
 NAMESPACE = "shadow"
 _WORDS = {torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 class Shape:
-    """What a config of transformers says of attention, and of which numbers rows are."""
+    """The attention settings of a transformers config, and the dtype of rows."""
 
     def __init__(self, config, dtype):
         self.layers, self.query_heads = config.num_hidden_layers, config.num_attention_heads

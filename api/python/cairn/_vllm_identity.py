@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model it is: what must be equal before one process may use the state of another."""
+"""The identity of a model: must be equal before one process may use the state of another."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def variant_of(lora):
 
 
 def _config_text(config):
-    """What shapes the computation (rotary scaling that was overridden, say), without where it was loaded from."""
+    """Settings that shape the computation (overridden rotary scaling, say), without the place it was loaded from."""
     words = json.loads(config.to_json_string(use_diff=False))
     for key in ("_name_or_path", "transformers_version"):
         words.pop(key, None)

@@ -49,7 +49,7 @@ class Layout:
 
     @property
     def step(self):
-        """What is stored and loaded ends at multiples of so many tokens."""
+        """Stored and loaded ranges end at multiples of this many tokens."""
         return math.lcm(*(group.block if group.packed else 1 for group in self.groups))
 
     def spec(self, lora=None):

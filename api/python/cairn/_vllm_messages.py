@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler tells the worker in a step. They share a process, so handles go along."""
+"""Messages from the scheduler to the worker in a step. They share a process, so handles are passed."""
 
 import dataclasses
 from typing import Any
@@ -50,7 +50,7 @@ class StepMetadata(KVConnectorMetadata):
 
 
 def finish(shared, end):
-    """Of a request that is over, what needs no blocks."""
+    """The part of a finished request's save that needs no blocks."""
     sequence = shared.sequences.pop(end.request_id, None)
     if sequence is not None:
         # It may have begun again since, and lack some.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's half: what is there of a prompt, and what the worker is to do about each request."""
+"""The scheduler's half: finds stored prompts, and tells the worker what to do about each request."""
 
 import dataclasses
 import hashlib

@@ -36,7 +36,7 @@ class Sequence:
             self._break(error)
 
     def restart(self):
-        """What the branch begins with cannot be read: it goes, and another one takes its place."""
+        """The branch's beginning cannot be read: drops it, and begins another one."""
         if self.branch is not None:
             self._quietly(self.branch.drop)
         self.branch, self.base, self.length = None, 0, 0
@@ -56,7 +56,7 @@ class Sequence:
             self._break(error)
 
     def end(self, tokens, drawn):
-        """The request is over: the ids that are left, without KV. What holds nothing of its own goes."""
+        """The request is over: appends the remaining ids, without KV. Drops a branch without content of its own."""
         if self.branch is not None:
             if tokens:
                 self.append(tokens, None, drawn)

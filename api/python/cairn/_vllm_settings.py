@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user configures, what is refused, and the stores that are open in this process."""
+"""The user's settings, those that are refused, and the stores that are open in this process."""
 
 import dataclasses
 import os
@@ -87,7 +87,7 @@ class Shared:
                              + self.layout.spec().first_difference(layout.spec()))
         if self.layout is None:
             self.layout = layout
-            self.model_of(None)  # What the store cannot hold is refused here, by name.
+            self.model_of(None)  # A model that the store cannot hold is refused here, by name.
         return self.layout
 
     def model_of(self, lora):

@@ -83,11 +83,11 @@ class CairnCache(Cache):
         self._check_model()
         super().__init__(layers=self._shape.make_layers(self, capacity))
         self._tokens = []  # Ids of the rows that the layers have.
-        self.save_error = None  # What ended appending.
+        self.save_error = None  # The error that ended appending.
         self._computing = None  # Ids of the forward pass under way.
         self._drawing = None  # The sampler behind the last one.
         self._cropped = False
-        self._stored = branch.tokens().tolist()  # What the branch has; equal to self._tokens up to _agreed.
+        self._stored = branch.tokens().tolist()  # The branch's ids; equal to self._tokens up to _agreed.
         self._agreed = 0
         self._views = {}
         ids = None if tokens is None else _ids(tokens)
@@ -197,7 +197,7 @@ class CairnCache(Cache):
 
     def end_forward(self, succeeded):
         if self._computing is None or not succeeded:
-            return  # What is half done stays marked: _check_whole.
+            return  # An unfinished pass stays marked: _check_whole.
         self._tokens += self._computing
         self._computing = None
         if self.sampler:

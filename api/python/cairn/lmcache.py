@@ -51,7 +51,7 @@ class _Call:
 
 
 class CairnConnector:
-    """What LMCache's NativeConnectorL2Adapter drives. All methods are thread-safe; submits never wait for a disk.
+    """The connector for LMCache's NativeConnectorL2Adapter. All methods are thread-safe; submits never wait for a disk.
 
     path: the directory of the store, made if there is none. All connectors of a process with this path share it,
     and must agree on what follows but for durability, page_bytes, dtype, threads and timeout.
@@ -80,7 +80,7 @@ class CairnConnector:
         self._lock = threading.Lock()
         self._calls = {}  # Number of the queue -> _Call.
 
-    # --- What LMCache calls
+    # --- Called by LMCache
 
     def event_fd(self):
         """Readable while drain_completions has something to tell."""
@@ -148,7 +148,7 @@ class CairnConnector:
         return number
 
     def _end(self, number, outcomes):
-        """What LMCache is told of a call, or None of one that it did not make."""
+        """LMCache's result of a call, or None for one that it did not make."""
         with self._lock:
             call = self._calls.pop(number)
         for i, error in sorted(call.refused.items()):

@@ -82,7 +82,7 @@ def _need(config, *names):
 
 
 def _layer_types(config, family, count):
-    """What a config means that does not say it layer by layer."""
+    """The layers of a config that does not list them one by one."""
     window = config.get("sliding_window")
     if family in ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"):
         # Off unless it is said, and then from one layer on.

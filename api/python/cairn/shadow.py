@@ -35,7 +35,7 @@ def _device(device):
 
 
 class _Kept:
-    """What both caches have in common. Not thread-safe."""
+    """The base class of both caches. Not thread-safe."""
 
     def __init__(self, shape, batch_size, max_length, sequences):
         self.shape, self.batch_size, self.max_length, self._sequences = shape, batch_size, max_length, sequences
@@ -53,7 +53,7 @@ class _Kept:
                                   f"{self.max_length}")
 
     def close(self):
-        """Closes the store, if it is the cache's own. What was kept stays there."""
+        """Closes the store, if it is the cache's own. Kept content stays there."""
         self._sequences.close()
 
     def __enter__(self):
@@ -139,7 +139,7 @@ class ShadowKVCache(_Kept):
     def _begin(self):
         self._steps = []  # Of each sequence, while there are sessions.
         self._room = 0  # Tokens that they can still be given.
-        self._chosen = {}  # What get_retrieval_position_ids gave last, by layer.
+        self._chosen = {}  # The last result of get_retrieval_position_ids, by layer.
         self._last_queries = {}
 
     def prefill_kv_cache(self, new_v_cache, layer_idx, key_states_roped, query=None):

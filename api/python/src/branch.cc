@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a branch is told and asked; append and restore are in transfer.cc.
+// Calls of branches, except append and restore, which are in transfer.cc.
 #include "api/python/src/branch.h"
 
 #include "api/python/src/names.h"
@@ -15,7 +15,7 @@ nb::object StateTuple(const Branch::StateAt& state) {
   return nb::make_tuple(state.position, *state.metadata);
 }
 
-// May wait for room for what was appended, or read the disk.
+// May wait for room for accepted appends, or read the disk.
 uint64_t Length(const PyBranch& self) {
   return Take(Unlocked([&] { return self.branch.length(); }));
 }

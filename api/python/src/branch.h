@@ -5,13 +5,13 @@
 
 namespace cairn::python {
 
-// append, fill and restore, and what they take.
+// append, fill and restore, and their arguments.
 void BindTransfer(nb::class_<PyBranch>& branch, nb::module_& module);
 
 void BindDraft(nb::class_<PyBranch>& branch, nb::module_& module);
 
-// What a restore is told, as C++ takes it. Owns what the request points at, or keeps who does.
-// `model`: of the branch; null will do without `into`.
+// The arguments of a restore, as C++ takes them. Owns the memory that the request points to, or
+// keeps its owner. `model`: of the branch; may be null without `into`.
 class RestoreArguments {
  public:
   RestoreArguments(const ModelSpec* model, nb::handle into, nb::handle tokens, uint64_t begin,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Byte strings between both languages. Each way is a copy: what is this small may be.
+// Byte strings between both languages. Each way is a copy: they are small.
 #pragma once
 
 #include <cstddef>

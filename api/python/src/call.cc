@@ -34,13 +34,13 @@ DeltaArguments::DeltaArguments(const ModelSpec* model, nb::handle tokens, nb::ha
 
 Call::~Call() {
   if (keep_.empty() || ticket_.done()) return;
-  // Nobody waits for it any more, but the store still reads or writes what it was given.
+  // Nobody waits for it any more, but the store still reads or writes its arguments.
   nb::cast<OpenStore&>(store_).Outlive(std::move(ticket_), std::move(keep_));
 }
 
 void Call::LetGo() {
   if (!(kind_ == Kind::kRestore ? ticket_.done() : ticket_.released())) return;
-  // What goes runs destructors, which may come back here.
+  // Destructors of these objects may call back into this.
   std::vector<nb::object> gone;
   gone.swap(keep_);
 }

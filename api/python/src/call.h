@@ -17,8 +17,8 @@
 
 namespace cairn::python {
 
-// What an append adds. Owns what `delta` points at, or keeps who does. `model`: of the branch; null
-// will do without KV.
+// The content of an append. Owns the memory that `delta` points to, or keeps its owner. `model`: of
+// the branch; may be null without KV.
 class DeltaArguments {
  public:
   DeltaArguments(const ModelSpec* model, nb::handle tokens, nb::handle kv, nb::handle sampler,
@@ -36,7 +36,7 @@ class DeltaArguments {
   Delta delta_;
 };
 
-// A call under way, what it was given, and where its end is told.
+// A call under way, its arguments, and where its end is reported.
 class Call {
  public:
   enum class Kind : uint8_t { kAppend, kRestore, kObject };
@@ -50,9 +50,9 @@ class Call {
 
   Ticket& ticket() { return ticket_; }
   Kind kind() const { return kind_; }
-  // For a wait that reads what the call was given: another thread may see its end, and let go.
+  // For a wait that reads the call's arguments: another thread may see its end, and release them.
   std::vector<nb::object> Kept() const { return keep_; }
-  // Lets go of what the call does not touch any more.
+  // Releases objects that the call does not touch any more.
   void LetGo();
 
  private:
@@ -62,7 +62,7 @@ class Call {
   std::vector<nb::object> keep_;
 };
 
-// An object of Python that owns `value`: what a Call keeps.
+// A Python object that owns `value`, for a Call to keep.
 template <typename T>
 nb::object Owned(std::unique_ptr<T> value) {
   const nb::capsule capsule(value.get(),
@@ -71,7 +71,7 @@ nb::object Owned(std::unique_ptr<T> value) {
   return capsule;
 }
 
-// Where the end of a call is told: in the caller's queue, or, if it is made in a running event
+// Where the end of a call is reported: in the caller's queue, or, if it is made in a running event
 // loop, in that one's (cairn/_loop.py).
 class Told {
  public:
@@ -87,7 +87,7 @@ class Told {
   uint64_t number_ = 0;
 };
 
-// The ticket of a call that was made, as Python has it.
+// The Python ticket of a call that was made.
 nb::object MakeTicket(Call&& call, const Told& told);
 
 }  // namespace cairn::python

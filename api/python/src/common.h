@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What all files of the extension module share: errors become exceptions, and calls that may wait
+// Shared by all files of the extension module: errors become exceptions, and calls that may wait
 // run without the interpreter's lock.
 #pragma once
 
@@ -30,7 +30,7 @@ namespace cairn::python {
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT: "name"_a in every binding.
 
-// What is thrown for a Status; the module turns it into the exception of its code.
+// The exception for a Status; the module turns it into the exception of its code.
 class StatusError : public std::exception {
  public:
   explicit StatusError(Status status) : status_(std::move(status)) {}
@@ -53,15 +53,15 @@ T Take(Result<T>&& result) {
   throw StatusError(Status(StatusCode::kInvalidArgument, message));
 }
 
-// Runs `call` without the interpreter's lock: nothing in it may touch an object of Python.
+// Runs `call` without the interpreter's lock: it must not touch a Python object.
 template <typename Call>
 auto Unlocked(const Call& call) {
   const nb::gil_scoped_release release;
   return call();
 }
 
-// Equality of values, for class_::def: what is of another type is not equal, and says so to Python.
-// Equal values must have equal hashes, and none of these has one.
+// Equality of values, for class_::def: values of different types are not equal, by NotImplemented.
+// Equal values must have equal hashes, and none of these types has a hash.
 struct ByValue : nb::def_visitor<ByValue> {
   template <typename Class, typename... Extra>
   void execute(Class& bound, const Extra&... /*extra*/) {
@@ -72,7 +72,7 @@ struct ByValue : nb::def_visitor<ByValue> {
   }
 };
 
-// Seconds as Python has them; None is for ever.
+// Seconds as in Python; None is for ever.
 inline uint64_t TimeoutNs(const std::optional<double>& seconds) {
   if (!seconds.has_value()) return UINT64_MAX;
   if (!(*seconds >= 0)) BadArgument("timeout: not a number of seconds from 0 on");

@@ -56,7 +56,7 @@ nb::object Commit(PyDraft& self, nb::handle tokens, nb::handle kv, nb::handle sa
 
 void Abort(PyDraft& self) {
   Unlocked([&] { self.draft.Abort(); });
-  // What goes runs destructors, which may come back here.
+  // Destructors of these objects may call back into this.
   std::vector<nb::object> gone;
   gone.swap(self.borrowed);
 }

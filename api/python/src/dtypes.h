@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What dtypes of planes are in the arrays that Python is given.
+// The dtypes of planes in arrays for Python.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -10,9 +10,9 @@
 
 namespace cairn::python {
 
-// What numpy has for a dtype; bits where it has none.
+// The dtype in numpy; raw bits if numpy lacks it.
 nb::dlpack::dtype NumpyDtype(Dtype dtype);
-// What DLPack calls it.
+// The dtype in DLPack.
 nb::dlpack::dtype DlpackDtype(Dtype dtype);
 
 }  // namespace cairn::python

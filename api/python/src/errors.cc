@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Status becomes the exception that cairn/_errors.py has for its code.
+// Turns a Status into the exception of its code in cairn/_errors.py.
 #include "api/python/src/common.h"
 
 namespace cairn::python {

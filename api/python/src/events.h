@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// on_event of a store: its threads write lines, and a thread of Python reads them. Were a thread of
-// the store to run Python, it would wait for the interpreter's lock, whose holder may wait for the
-// store; it would run Python after the interpreter's end; and it would free what garbage collection
-// finds, the store itself as well, which joins that thread.
+// on_event of a store: its threads write lines, and a thread of Python reads them. If a thread of
+// the store ran Python itself, it would wait for the interpreter's lock, whose holder may wait for
+// the store; it would run Python after the interpreter's end; and it would free objects that
+// garbage collection finds, even the store, which joins that thread.
 #pragma once
 
 #include <unistd.h>
@@ -20,16 +20,16 @@
 
 namespace cairn::python {
 
-// Lines on their way. Thread-safe, but for the child of a fork, where it does nothing.
+// Lines on their way. Thread-safe; in the child of a fork it does nothing.
 class Events {
  public:
   void Push(const std::string& line) CAIRN_EXCLUDES(mutex_);
-  // The oldest one; blocks until there is one. Nothing: it is closed, and there are no more.
+  // The oldest line; blocks until there is one. Nothing: it is closed, and there are no more.
   std::optional<std::string> Next() CAIRN_EXCLUDES(mutex_);
   void Close() CAIRN_EXCLUDES(mutex_);
 
  private:
-  // Of a callback that does not return; the newest are lost.
+  // Bound for a callback that does not return; the newest lines are lost.
   static constexpr size_t kLinesMax = 4096;
   const pid_t process_ = getpid();
   Mutex mutex_;
@@ -40,12 +40,12 @@ class Events {
 
 class Listening {
  public:
-  // `call`: None, or called with each line that a store with these options tells.
+  // `call`: None, or called with each line that a store with these options reports.
   Listening(nb::handle call, Options* options);
   Listening(Listening&&) = default;
   Listening& operator=(Listening&&) = delete;
   ~Listening();
-  // Returns when all was told, unless by the thread that tells.
+  // Returns when all lines were delivered, unless called on the delivering thread.
   void End();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store.find_prefix, and what is done with its answer.
+// Store.find_prefix, and the methods of its result.
 #include "api/python/src/branch.h"
 #include "api/python/src/model.h"
 #include "api/python/src/names.h"

@@ -14,7 +14,7 @@ namespace cairn::python {
 
 namespace {
 
-// Memory of a device. Arrays that were made of it keep it.
+// Memory of a device. Arrays made from it keep it alive.
 class GpuMemory {
  public:
   GpuMemory(Gpu gpu, uint64_t bytes)

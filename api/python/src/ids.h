@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Token ids: a list of numbers, or one row of them in any array. uint32 is taken where it lies.
+// Token ids: a list of numbers, or one row of them in any array. uint32 is used without a copy.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ class Ids {
   std::span<const TokenId> span_;
 };
 
-// Room for ids that the caller has: a writable row of uint32.
+// The caller's memory for ids: a writable row of uint32.
 class IdRoom {
  public:
   IdRoom(nb::handle object, const char* name);
@@ -36,7 +36,7 @@ class IdRoom {
   std::span<TokenId> span_;
 };
 
-// An int, or a number of numpy, which knows how to become one. No bool, which is a wrong argument.
+// An int, or a number of numpy, which can become one. No bool, which is a wrong argument.
 bool WholeNumber(nb::handle object, int64_t* number);
 
 // As an array of numpy, which owns them.

@@ -20,7 +20,7 @@ void ImportAll(nb::handle object, int depth, std::vector<Tensor>* tensors) {
     tensors->push_back(ImportTensor(object, "tensors[" + std::to_string(tensors->size()) + "]"));
     return;
   }
-  // Not for ever, of a list that is in itself.
+  // Avoids endless recursion into a list that contains itself.
   if (depth == 2) BadArgument("tensors: lists may be in a list, but no lists in those");
   for (const nb::handle item : object) ImportAll(item, depth + 1, tensors);
 }
@@ -142,7 +142,7 @@ Kv MakeView(const KvTensors& tensors, const ViewArguments& arguments) {
                       ? MakeTable(arguments.table, TableKind::kBlocks, "table", memory, part.get())
                       : MakeTable(arguments.slots, TableKind::kSlots, "slots", memory, part.get());
     group.table.table_position = arguments.table_position.value_or(arguments.position);
-    // Without blocks slots are places in a single one, which bounds them.
+    // Without blocks slots are places in a single block, which bounds them.
     group.tokens_per_block = static_cast<uint32_t>(memory.tokens_per_block);
     group.blocks = memory.blocks == 0 ? 1 : memory.blocks;
     const uint64_t before = arguments.position - group.table.table_position;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV of Python's arrays as a cairn::KvView. KvTensors holds what an engine has, checked once: its
-// tensors and how they lie. KvView is some positions of it, made for a call.
+// KV in Python's arrays as a cairn::KvView. KvTensors holds the tensors of an engine and their
+// layout, checked once. KvView is some positions of it, made for a call.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ struct GroupMemory {
   uint32_t group = 0;
   uint32_t layer_begin = 0, layers = 0;
   std::string layout;
-  std::vector<Tensor> tensors;                 // Keep the memory.
+  std::vector<Tensor> tensors;                 // Keep the memory alive.
   std::vector<std::vector<std::byte*>> bases;  // By plane and layer.
   std::vector<PlaneView> planes;               // Strides; without bases.
   uint64_t blocks = 0;                         // 0: there are none.
-  uint64_t tokens_per_block = 0;               // Without blocks: tokens in all.
+  uint64_t tokens_per_block = 0;               // All tokens, if there are no blocks.
   MemoryKind memory = MemoryKind::kHost;
   uint32_t device = 0;
   bool writable = true;
@@ -34,7 +34,7 @@ struct GroupMemory {
   uint64_t tokens() const { return tokens_per_block * (blocks == 0 ? 1 : blocks); }
 };
 
-// What a view of one group points at.
+// The memory that a view of one group points to.
 struct ViewPart {
   std::shared_ptr<const GroupMemory> memory;
   std::vector<std::vector<std::byte*>> bases;
@@ -45,7 +45,7 @@ struct ViewPart {
 
 class Kv {
  public:
-  // Of groups of a model, that point into what `keep` holds.
+  // For groups of a model that point into memory that `keep` holds.
   Kv(const KvView& view, std::shared_ptr<const ModelSpec> spec, std::shared_ptr<const void> keep,
      bool writable);
   Kv(const Kv& other) { *this = other; }
@@ -56,8 +56,8 @@ class Kv {
 
   const KvView& view() const { return view_; }
   bool writable() const { return writable_; }
-  // ModelMismatch unless `model` has layer groups of the same shapes: strides and bases say nothing
-  // of heads, rows and dtypes.
+  // ModelMismatch unless `model` has layer groups of the same shapes: strides and bases do not show
+  // heads, rows and dtypes.
   void CheckModel(const ModelSpec& model, const char* name) const;
 
  private:
@@ -68,12 +68,12 @@ class Kv {
   bool writable_ = true;
 };
 
-// kv= and into= of calls on state of `model`: null for None, and then there need be no model.
-// Throws StatusError for what is no KvView or KvBuffer, or of a model of other shapes. `to_write`:
-// refuses read-only memory.
+// kv= and into= of calls on state of `model`: null for None, and then `model` may be null. Throws
+// StatusError if it is no KvView or KvBuffer, or of a model of other shapes. `to_write`: refuses
+// read-only memory.
 const KvView* ViewOf(nb::handle kv, const ModelSpec* model, const char* name, bool to_write);
 
-// Of a number or a name.
+// The index of a group given by number or name.
 uint32_t GroupIndex(const ModelSpec& spec, const std::variant<uint32_t, std::string>& group);
 
 // KvBuffer, and ViewOf's other half.

@@ -9,7 +9,7 @@ namespace cairn::python {
 
 namespace {
 
-// KvBuffer of C++, and what its views keep.
+// KvBuffer of C++, which its views keep alive.
 struct Buffer {
   std::shared_ptr<KvBuffer> buffer;
   std::shared_ptr<const ModelSpec> spec;
@@ -20,7 +20,7 @@ struct Buffer {
 };
 
 std::shared_ptr<KvBuffer> NewBuffer(const ModelSpec& spec, uint64_t tokens) {
-  // Before anything multiplies them: so many bytes no memory has.
+  // Checked before anything is multiplied: no memory has this many bytes.
   const uint64_t token_bytes = spec.token_bytes();
   if (token_bytes != 0 && tokens > static_cast<uint64_t>(INT64_MAX) / token_bytes) {
     BadArgument("tokens: " + std::to_string(tokens) + " of " + std::to_string(token_bytes) +

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Planes and layer groups. Values: what is made is not changed any more, since a list that Python
-// gets out of one is a copy, and a change to that would be lost without a word.
+// Planes and layer groups. They are immutable values, since a list that Python gets out of one is a
+// copy, and a change to that copy would be lost silently.
 #include "api/python/src/common.h"
 #include "api/python/src/names.h"
 #include "cairn/model.h"
@@ -130,7 +130,7 @@ tokens); "per_request" (one state for the whole request: row 0). All numbers are
       .def(ByValue());
 }
 
-// What the presets have in common beyond their shapes.
+// Settings that all presets share besides their shapes.
 LayerGroup Adorned(LayerGroup group, std::string name, std::string_view pairing,
                    std::vector<float> inv_freq, float mscale) {
   if (!name.empty()) group.name = std::move(name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From tensors with a named order of dimensions to bases and strides, each checked against the
-// model: what does not fit is refused with the tensor, the plane and the dimension named.
+// Turns tensors with a named order of dimensions into bases and strides, each checked against the
+// model: errors name the tensor, the plane and the dimension.
 #include <algorithm>
 #include <string_view>
 
@@ -19,7 +19,7 @@ constexpr std::string_view kDimensions = "LPBTHR";
 
 struct Named {
   std::string_view name, axes;
-  bool may_have_blocks;  // `axes` are those without.
+  bool may_have_blocks;  // `axes` are those without blocks.
 };
 // As cairn::TensorLayout.
 constexpr Named kLayouts[] = {
@@ -48,7 +48,7 @@ std::string AxesOf(const std::string& layout, size_t dimensions) {
   return layout;
 }
 
-// What is known of one dimension of one tensor.
+// The facts about one dimension of one tensor.
 struct Dimension {
   int64_t size = 1, stride = 0;
 };
@@ -77,13 +77,13 @@ class Reader {
       Refuse("dimensions of a row must be contiguous; the strides are " +
              ShapeText(tensor_.strides) + " bytes");
     }
-    // Not the last dimension's own: where that has one element, its stride means nothing.
+    // Not the last dimension's own stride: if that has one element, its stride means nothing.
     row.stride = tensor_.item_bytes();
     return row;
   }
   bool Has(char axis) const { return axes_.find(axis) != std::string::npos; }
 
-  // Against what the model says of a plane.
+  // Checks it against the model's description of a plane.
   void CheckPlane(const Plane& plane) const {
     const std::string& dtype = tensor_.dtype;
     const std::string wanted = Word(plane.dtype);
@@ -106,7 +106,7 @@ class Reader {
              "], " + ShapeText(tensor_.shape) + "), and those of plane " + Quoted(plane.name) +
              " have " + std::to_string(plane.row_bytes) + " bytes");
     }
-    // A stride steps over elements of the plane: of opaque ones, single bytes.
+    // A stride steps over elements of the plane: for opaque planes over single bytes.
     if (row.stride != tensor_.item_bytes() && tensor_.item_bytes() != DtypeBytes(plane.dtype)) {
       Refuse("has elements of " + std::to_string(tensor_.item_bytes()) + " bytes, " +
              std::to_string(row.stride) + " bytes apart; those of plane " + Quoted(plane.name) +
@@ -205,7 +205,7 @@ class Maker {
     }
   }
 
-  // Blocks, tokens and memory must be those of all others.
+  // Blocks, tokens and memory must be the same for all tensors.
   void CheckPlace(const Tensor& tensor, const Reader& reader) {
     const uint64_t blocks = reader.Has('B') ? static_cast<uint64_t>(reader.Of('B').size) : 0;
     const auto tokens = static_cast<uint64_t>(reader.Of('T').size);

@@ -8,11 +8,11 @@
 
 namespace cairn::python {
 
-// A registered model. The spec lives as long as anything that was made of it.
+// A registered model. The spec lives as long as any object made from it.
 struct Model {
   ModelId id{};
   std::shared_ptr<const ModelSpec> spec;
-  // Numbers are a store's own.
+  // Ids are valid within one store only.
   bool operator==(const Model& other) const { return id == other.id && *spec == *other.spec; }
 };
 

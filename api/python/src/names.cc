@@ -19,7 +19,7 @@ struct Name {
   E value;
 };
 
-// The first word of a value is the one that Word gives; others are what engines call it.
+// Word returns the first word of a value; the others are names that engines use.
 template <typename E>
 constexpr std::array<Name<E>, 0> kNames;
 
@@ -158,7 +158,7 @@ constexpr auto kNames<LayerState> = std::to_array<Name<LayerState>>({
 
 template <typename E>
 E Parse(std::string_view word, std::string_view field) {
-  // What str() makes of a torch.dtype.
+  // str() of a torch.dtype begins with this.
   if (word.starts_with("torch.")) word.remove_prefix(6);
   std::string known;
   for (const auto& name : kNames<E>) {

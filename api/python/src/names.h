@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Enums are words in Python: durability="power". A word that does not exist is refused with those
-// that do.
+// Enums are words in Python: durability="power". The error for an unknown word lists the valid
+// ones.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@
 
 namespace cairn::python {
 
-// The value of a word; `field` is what a refusal names. Throws StatusError.
+// The value of a word; errors name `field`. Throws StatusError.
 template <typename E>
 E Parse(std::string_view word, std::string_view field);
 // The word of a value.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Objects: what is there, and what may be.
+// Objects: which exist, and which may exist.
 #include "api/python/src/bytes.h"
 #include "api/python/src/names.h"
 #include "api/python/src/objects.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batches of calls on objects that end behind one file descriptor: what engines with a loop of
-// their own ask for. Threads of the queue make the calls, so that neither the thread that asks nor
-// the interpreter's lock is in the way of the bytes.
+// Batches of calls on objects that complete behind one file descriptor, as engines with a loop of
+// their own need. Threads of the queue make the calls, so that neither the calling thread nor the
+// interpreter's lock holds up the bytes.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ namespace cairn::python {
 
 namespace {
 
-// One takes nothing that writes, so that a read does not wait for the disk to write.
+// One thread takes no writes, so that a read never waits for the disk to write.
 constexpr uint32_t kMinThreads = 2;
 constexpr uint32_t kMaxThreads = 64;  // More than any disk has a use for.
 
@@ -61,11 +61,11 @@ struct Batch {
   std::vector<std::string> keys;
   std::vector<std::string> namespaces;  // One for each key.
   std::vector<Buffer> buffers;          // The same, of puts and gets.
-  // Ok: it was put, read whole, found, deleted. kNotFound: there is none.
+  // Ok: it was put, read whole, found, deleted. kNotFound: it does not exist.
   std::vector<Status> outcomes;
 };
 
-// Those of a batch that belong to one namespace.
+// The keys of a batch in one namespace.
 struct Part {
   const std::string& ns;
   std::vector<size_t> indices;
@@ -118,7 +118,7 @@ class ObjectQueue {
   std::deque<std::unique_ptr<Batch>> over_ CAIRN_GUARDED_BY(mutex_);
   uint64_t last_number_ CAIRN_GUARDED_BY(mutex_) = 0;
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // With the interpreter's lock.
+  std::vector<std::thread> threads_;  // Needs the interpreter's lock.
 };
 
 uint64_t ObjectQueue::Submit(Kind kind, const nb::sequence& keys, const nb::sequence& namespaces,
@@ -147,7 +147,7 @@ uint64_t ObjectQueue::Submit(Kind kind, const nb::sequence& keys, const nb::sequ
   if (look) {
     wake_.NotifyOne();
   } else {
-    wake_.NotifyAll();  // The one that is woken may be the one that takes no changes.
+    wake_.NotifyAll();  // The thread that wakes may be the one that takes no writes.
   }
   return number;
 }
@@ -167,7 +167,7 @@ void ObjectQueue::Work(bool changes) {
     Run(batch.get());
     lock.Lock();
     over_.push_back(std::move(batch));
-    // Fails only where 2^64 ends wait.
+    // Fails only if 2^64 completions wait.
     static_cast<void>(::eventfd_write(event_fd_, 1));
   }
 }
@@ -185,7 +185,7 @@ void ObjectQueue::RunPart(const Part& part, Batch* batch) {
   const auto all = [&](const Status& status) {
     for (const size_t i : part.indices) batch->outcomes[i] = status;
   };
-  // What a call gave, in the order of `part`, or why it gave nothing.
+  // The results of a call, in the order of `part`, or its error for each.
   const auto each = [&](const auto& result, const auto& outcome_of) {
     if (!result.ok()) return all(result.status());
     for (size_t k = 0; k < part.indices.size(); ++k) {

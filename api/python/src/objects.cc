@@ -26,7 +26,7 @@ Keys::Keys(nb::handle keys) {
 
 namespace {
 
-// An error of one of many is told in its place.
+// An error of one of many is returned in its place.
 nb::object ErrorOr(const Status& status, nb::object value) {
   return status.ok() ? std::move(value) : MakeError(status);
 }
@@ -113,7 +113,7 @@ nb::list Get(PyObjects& self, nb::handle items, const std::string& ns, uint64_t 
   return outcomes;
 }
 
-// One Ticket an item; all of them keep the batch.
+// One Ticket for each item; all of them keep the batch alive.
 nb::list Tickets(const PyObjects& self, std::vector<Ticket>&& tickets, std::vector<Told>&& told,
                  Call::Kind kind, std::unique_ptr<Batch> batch) {
   const nb::object kept = Owned(std::move(batch));

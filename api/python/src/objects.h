@@ -16,7 +16,7 @@ struct PyObjects {
   nb::object store;
 };
 
-// A key: bytes, or text, which is its UTF-8.
+// A key: bytes, or text in UTF-8.
 std::string KeyOf(nb::handle key);
 
 class Keys {
@@ -30,7 +30,7 @@ class Keys {
   std::vector<std::string_view> views_;
 };
 
-// What objects tell, and what is told about all of them: stat, list, usage and the like.
+// Values that objects return, and calls about all of them: stat, list, usage and the like.
 void BindObjectValues(nb::module_& module);
 void BindObjectLooks(nb::class_<PyObjects>& objects);
 

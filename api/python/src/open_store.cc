@@ -4,7 +4,7 @@
 namespace cairn::python {
 
 OpenStore::~OpenStore() {
-  static_cast<void>(Close());  // As ~Store: who wants the outcome closes it.
+  static_cast<void>(Close());  // As ~Store: to see the outcome, close it.
 }
 
 Status OpenStore::Close() {
@@ -54,7 +54,7 @@ void OpenStore::Outlive(Ticket ticket, std::vector<nb::object> keep) {
 
 void OpenStore::Sweep() {
   if (orphans_.empty()) return;
-  // What goes runs destructors, which may come back here.
+  // Destructors of these objects may call back into this.
   std::vector<Orphan> over;
   std::erase_if(orphans_, [&](Orphan& orphan) {
     if (!orphan.ticket.done()) return false;

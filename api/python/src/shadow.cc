@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a shadow is made of, and the shadows of a branch.
+// The settings of a shadow, and the shadows of a branch.
 #include "api/python/src/shadow.h"
 
 #include "api/python/src/names.h"

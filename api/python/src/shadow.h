@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shadows as Python has them: what stands behind ShadowSession and ShadowView.
+// Shadows in Python: the objects behind ShadowSession and ShadowView.
 #pragma once
 
 #include <map>
@@ -14,17 +14,17 @@
 
 namespace cairn::python {
 
-// Tensors on the device that what was enqueued may still read, until a fetch shows that it has
-// been. With the interpreter's lock.
+// Tensors on the device that enqueued work may still read, until a fetch proves that it has been.
+// Needs the interpreter's lock.
 class KeptTensors {
  public:
-  // Behind the call that reads it.
+  // Call after the call that reads it.
   void Add(uintptr_t stream, nb::object tensor) { kept_[stream].emplace(next_++, tensor); }
-  // What a fetch that is about to begin will have waited for.
+  // The number up to which a fetch that is about to begin waits.
   uint64_t Now() const { return next_; }
-  // A strict one of this stream has ended, which began at `now`.
+  // A strict fetch of this stream has ended; it began at `now`.
   void Ended(uintptr_t stream, uint64_t now);
-  // A relaxed one is refused unless the layer's last has ended: what came before that is over.
+  // A relaxed fetch is refused unless the layer's last has ended: earlier work is over.
   void Began(uint32_t layer, uintptr_t stream, uint64_t now);
 
  private:
@@ -37,7 +37,7 @@ class KeptTensors {
   std::map<uint32_t, Fetch> last_;                            // By layer.
 };
 
-// Ends without the interpreter's lock: it waits for the device.
+// Destroyed without the interpreter's lock: it waits for the device.
 class PyShadowSession {
  public:
   PyShadowSession(ShadowSession session, Gpu gpu, nb::object store,
@@ -65,15 +65,15 @@ class PyShadowSession {
   }
 
  private:
-  KeptTensors kept_;  // Outlives what reads them.
+  KeptTensors kept_;  // Outlives the session that reads them.
   ShadowSession session_;
   Gpu gpu_;
-  nb::object store_;  // Which stays open as long.
+  nb::object store_;  // Stays open as long.
   const std::shared_ptr<const ModelSpec> spec_;
   const ShadowOptions options_;
 };
 
-// What a step attends to, as tensors of the device.
+// The content that a step attends to, as tensors of the device.
 struct PyShadowView {
   ShadowView view;
   nb::object session;

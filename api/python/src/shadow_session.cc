@@ -38,7 +38,7 @@ struct Rows {
       BadArgument(what + ": elements of a row must lie one behind the other");
     }
   }
-  // Of numbers of 16 bits: those of the plane.
+  // Whether these are numbers of 16 bits like the plane's.
   bool IsOf(const Plane& plane) const {
     return tensor.dtype == DtypeName(plane.dtype) || tensor.dtype == "u16";
   }

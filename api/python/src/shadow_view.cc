@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step attends to: tensors of the device, and copies of them.
+// The content that a step attends to: tensors of the device, and copies of them.
 #include "api/python/src/call.h"
 #include "api/python/src/dtypes.h"
 #include "api/python/src/shadow.h"
@@ -9,7 +9,7 @@ namespace cairn::python {
 
 namespace {
 
-// Of each head `head_bytes` from `base` on, densely; heads are `head_stride` bytes apart.
+// For each head `head_bytes` from `base` on, densely; heads are `head_stride` bytes apart.
 struct Array {
   const void* base = nullptr;
   uint64_t head_stride = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sparse sessions as Python has them: what stands behind SparseSession and SparseView.
+// Sparse sessions in Python: the objects behind SparseSession and SparseView.
 #pragma once
 
 #include "cairn/sparse.h"
@@ -24,12 +24,12 @@ struct PyArena {
   PyArena(const PyArena&) = delete;
   PyArena& operator=(const PyArena&) = delete;
 
-  SparseArena arena;  // Whose end waits for its thread.
+  SparseArena arena;  // Its destructor waits for its thread.
   Gpu gpu;
   nb::object store;
 };
 
-// Ends without the interpreter's lock: it waits for the device. Tensors on the device that a
+// Destroyed without the interpreter's lock: it waits for the device. Tensors on the device that a
 // relaxed fetch may still read outlive it.
 class PySession {
  public:
@@ -57,14 +57,14 @@ class PySession {
   const LayerGroup& group() const { return spec_->groups[options_.group]; }
   const std::vector<const Plane*>& planes() const { return planes_; }
   uint32_t heads() const { return planes_[0]->heads; }
-  // Which fetch of this session it was, from 1 on. Called without the interpreter's lock.
+  // Sets the number of this fetch, from 1 on. Called without the interpreter's lock.
   Result<SparseView> Fetch(const SparseWanted& wanted, uint64_t* number) {
-    const std::lock_guard lock(mutex_);  // They would wait for each other anyway.
+    const std::lock_guard lock(mutex_);  // Fetches wait for each other anyway.
     Result<SparseView> view = session_.Fetch(wanted);
     *number = ++fetches_;
     return view;
   }
-  // The layer's last fetch, that of this number, may read them still.
+  // The layer's last fetch, the one of this number, may still read them.
   void Keep(uint32_t layer, uint64_t number, nb::object pieces) {
     Kept& kept = kept_[layer];
     if (number < kept.number) return;
@@ -77,18 +77,18 @@ class PySession {
     uint64_t number = 0;
     nb::object pieces;
   };
-  std::map<uint32_t, Kept> kept_;  // By layer. With the interpreter's lock.
+  std::map<uint32_t, Kept> kept_;  // By layer. Needs the interpreter's lock.
   std::mutex mutex_;
   uint64_t fetches_ = 0;
   SparseSession session_;
   Gpu gpu_;
-  nb::object store_;  // Which stays open as long.
+  nb::object store_;  // Stays open as long.
   const std::shared_ptr<const ModelSpec> spec_;
   const SparseOptions options_;
   std::vector<const Plane*> planes_;
 };
 
-// What was fetched, as tensors of the device.
+// The result of a fetch, as tensors of the device.
 struct PyView {
   SparseView view;
   nb::object session;
@@ -96,15 +96,15 @@ struct PyView {
   PySession& of() const { return nb::cast<PySession&>(session); }
 };
 
-// Pieces by head, as Python gives them and as C++ takes them.
+// Pieces by head, converted from Python to C++.
 class Pieces {
  public:
   struct Rules {
-    std::string what;  // As a refusal calls them.
+    std::string what;  // Their name in errors.
     uint32_t heads = 0;
-    uint32_t max = 0;  // Of a head.
+    uint32_t max = 0;  // For each head.
     std::string max_name;
-    uint32_t ordinal = 0;  // Of the device that they may be on.
+    uint32_t ordinal = 0;  // The device that they may be on.
   };
   // Throws StatusError.
   Pieces(nb::handle object, Rules rules);

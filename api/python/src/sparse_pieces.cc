@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a fetch wants: arrays of numbers of pieces, of the host or of the device.
+// The pieces that a fetch wants: arrays of piece numbers, on the host or the device.
 #include <utility>
 
 #include "api/python/src/sparse.h"
@@ -42,7 +42,7 @@ void Pieces::Into(SparseWanted* wanted) const {
       wanted->on_device ? static_cast<uint32_t>(tensor_.strides[0] / kBytes) : wanted->count;
 }
 
-// They are read there, by the stream: their bits are as they are.
+// The stream reads them there, without a conversion.
 void Pieces::CheckDevice() const {
   if (tensor_.device != rules_.ordinal) {
     BadArgument(rules_.what + ": are on cuda:" + std::to_string(tensor_.device) +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a fetch gives: slots as tensors of the device, and copies of them.
+// The result of a fetch: slots as tensors of the device, and copies of them.
 #include "api/python/src/call.h"
 #include "api/python/src/dtypes.h"
 #include "api/python/src/sparse.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an append may carry beside ids and KV: the sampler, metadata, content spans.
+// Content of an append besides ids and KV: the sampler, metadata, content spans.
 #include "api/python/src/bytes.h"
 #include "api/python/src/common.h"
 #include "api/python/src/names.h"

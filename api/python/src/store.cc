@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store of Python; what it holds is in open_store.cc.
+// Store in Python; its state is in open_store.cc.
 #include "api/python/src/store.h"
 
 #include "api/python/src/model.h"
@@ -17,7 +17,7 @@ nb::object BranchOf(nb::handle store, Branch branch,
       PyBranch{.branch = std::move(branch), .store = nb::borrow(store), .spec = std::move(spec)});
 }
 
-// A path as the operating system has it: text, bytes, or what os.PathLike says.
+// A path for the operating system: from text, bytes, or os.PathLike.
 std::string FolderOf(nb::handle path) {
   const auto name = nb::cast<nb::bytes>(nb::module_::import_("os").attr("fsencode")(path));
   std::string folder(name.c_str(), name.size());

@@ -14,7 +14,7 @@
 
 namespace cairn::python {
 
-// An open store. What calls under way still need of Python's objects is here, too.
+// An open store. Also holds Python objects that calls under way still need.
 class OpenStore {
  public:
   OpenStore(Store store, Listening listening)
@@ -25,17 +25,17 @@ class OpenStore {
 
   Store& store() { return store_; }
   Status Close();
-  // Close, after which all was told to on_event, too.
+  // Close; returns after on_event got all its lines.
   Status CloseAndTell();
 
-  // What was registered as a model.
+  // The spec of a registered model.
   std::shared_ptr<const ModelSpec> SpecOf(ModelId id);
   void SetSpec(ModelId id, std::shared_ptr<const ModelSpec> spec);
-  // Throws StatusError unless the model is one of this store's: numbers of models are each store's
-  // own.
+  // Throws StatusError unless the model is one of this store's: ids of models are valid within one
+  // store only.
   void CheckModel(const Model& model);
 
-  // Objects of a call that nobody holds the ticket of any more: they are let go when it is over.
+  // Objects of a call whose ticket is gone: they are released when the call is over.
   void Outlive(Ticket ticket, std::vector<nb::object> keep);
   void Sweep();
 
@@ -46,7 +46,7 @@ class OpenStore {
   };
   Store store_;
   Listening listening_;
-  // With the interpreter's lock:
+  // Needs the interpreter's lock:
   std::vector<Orphan> orphans_;
   std::map<ModelId, std::shared_ptr<const ModelSpec>> specs_;
 };
@@ -55,9 +55,9 @@ class OpenStore {
 struct PyBranch {
   Branch branch;
   nb::object store;
-  mutable std::shared_ptr<const ModelSpec> spec;  // Null: not asked for yet.
+  mutable std::shared_ptr<const ModelSpec> spec;  // Null: not read yet.
   OpenStore& open() const { return nb::cast<OpenStore&>(store); }
-  // Of the branch's model.
+  // The spec of the branch's model.
   std::shared_ptr<const ModelSpec> Spec() const;
   // Null if `kv` is None, which needs none.
   std::shared_ptr<const ModelSpec> SpecFor(nb::handle kv) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a store tells about itself and its branches.
+// Values that a store returns about itself and its branches.
 #include "api/python/src/names.h"
 #include "api/python/src/store.h"
 

@@ -56,7 +56,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 Tensor ImportTensor(nb::handle object, const std::string& what) {
   Tensor tensor;
-  // Asked for as writable memory first: so what is read only is known to be.
+  // Requested as writable memory first: so read-only memory is recognised.
   nb::ndarray<> writable;
   if (!nb::try_cast(object, writable, false) && !nb::try_cast(object, tensor.array, false) &&
       !ImportAsBits(object, &writable, &tensor.array, &tensor.dtype)) {
@@ -66,7 +66,7 @@ Tensor ImportTensor(nb::handle object, const std::string& what) {
   tensor.writable = writable.is_valid();
   if (tensor.writable) tensor.array = nb::ndarray<nb::ro>(writable);
   if (tensor.dtype.empty()) tensor.dtype = DtypeText(tensor.array.dtype());
-  // The address is all that calls need; those that write refuse what is not writable.
+  // Calls need only the address; those that write refuse memory that is not writable.
   tensor.data = static_cast<std::byte*>(const_cast<void*>(  // NOLINT
       static_cast<const void*>(tensor.array.data())));
   switch (tensor.array.device_type()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An array of Python as memory: numpy, torch and whatever else speaks DLPack or the buffer
-// protocol. Nothing is copied.
+// A Python array as memory: numpy, torch and everything else with DLPack or the buffer protocol.
+// Nothing is copied.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -16,8 +16,8 @@
 namespace cairn::python {
 
 struct Tensor {
-  nb::ndarray<nb::ro> array;  // Keeps the memory.
-  std::string dtype;          // As Dtype is called, or "u16", "i64", "bool", ...
+  nb::ndarray<nb::ro> array;  // Keeps the memory alive.
+  std::string dtype;          // The name of a Dtype, or "u16", "i64", "bool", ...
   bool writable = false;
   std::byte* data = nullptr;
   std::vector<int64_t> shape;
@@ -31,14 +31,15 @@ struct Tensor {
   bool DenseFrom(size_t from) const;
 };
 
-// `what` is how a refusal calls it. Throws StatusError: no array, or of a device that is none of
-// CUDA's.
+// `what` is its name in errors. Throws StatusError: no array, or
+// on a device other than CUDA's.
 Tensor ImportTensor(nb::handle object, const std::string& what);
 
 // "[2, 16, 8]"
 std::string ShapeText(const std::vector<int64_t>& shape);
 
-// Dense memory of the host, as bytes; `writable` refuses what is read only. The tensor keeps it.
+// Dense memory of the host, as bytes; `writable` refuses read-only memory. The tensor keeps it
+// alive.
 Tensor ImportBytes(nb::handle object, const std::string& what, bool writable);
 
 }  // namespace cairn::python

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text of Python and bytes of C++: UTF-8. Names of a store may be any bytes; those that are no
-// UTF-8 come as lone surrogates and become the same bytes again, as Python does it with names of
-// files. In place of nanobind/stl/string.h, which raises UnicodeDecodeError.
+// Python text and C++ bytes: UTF-8. Names of a store may be any bytes; those that are no UTF-8 come
+// as lone surrogates and become the same bytes again, as Python does with file names. Replaces
+// nanobind/stl/string.h, which raises UnicodeDecodeError.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -8,14 +8,14 @@ namespace cairn::python {
 
 namespace {
 
-// A Call, and which one it is in the event loop that it was made in.
+// A Call, and its number in the event loop that it was made in.
 struct PyTicket {
   Call call;
   nb::object of_loop;  // Or None.
   uint64_t number;
 };
 
-// What the call ended with: raised, or as its kind says.
+// The result of the call: raised, or returned as its kind says.
 nb::object Outcome(Call* call) {
   Ticket& ticket = call->ticket();
   call->LetGo();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What benchmarks of the log-structured index share: the numbers of its tables, and keys like those
+// Shared by benchmarks of the log-structured index: the numbers of its tables, and keys like those
 // of the engine.
 #pragma once
 

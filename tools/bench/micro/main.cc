@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cairn-micro: the small parts of the engine, each alone, by Google Benchmark. What they cost
-// together, on a disk, is cairn-bench's to measure.
+// cairn-micro: the small parts of the engine, each alone, by Google Benchmark. cairn-bench measures
+// their cost together, on a disk.
 //
 //   cairn-micro --benchmark_filter=tree      some of them
 //   cairn-micro --benchmark_format=json      as docs/bench/micro.json was made (docs/bench.md)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the small benchmarks share. Each says what one iteration is: so many items, so many bytes.
-// Memory is touched before the loop, as it is in a store that has run for a while; where bytes are
-// moved, the minor page faults that came all the same are reported.
+// Shared by the small benchmarks. Each defines its iteration: so many items, so many bytes. Memory
+// is touched before the loop, as in a store that has run for a while; if bytes are moved, remaining
+// minor page faults are reported.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -24,7 +24,7 @@ class Meter {
   // `bytes` of 0: nothing is moved.
   Meter(::benchmark::State* state, uint64_t items, uint64_t bytes);
   ~Meter();
-  // What lies between is not counted, neither its time nor its faults.
+  // Neither time nor faults are counted between the two.
   void Pause();
   void Resume();
   Meter(const Meter&) = delete;

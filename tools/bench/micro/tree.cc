@@ -105,7 +105,7 @@ void WalkAncestry(::benchmark::State& state) {
   }
 }
 
-// What a restore plans by: the pieces of a lane over the whole path. An item is a piece.
+// The input of a restore's plan: the pieces of a lane over the whole path. An item is a piece.
 void CollectPieces(::benchmark::State& state) {
   const Forest& forest = SharedForest();
   const engine::Head& head = *forest.tree().FindHead(forest.branch(0));

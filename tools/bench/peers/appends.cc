@@ -123,7 +123,7 @@ Status RunLargeAppends(const Config& config, const std::string& scratch, Report*
       auto contest, Contest::Open(scratch, "appends",
                                   Budget(config, pool.model(), config.peer_bytes), kChunkTokens));
   contest->TellSettings("appends", report);
-  // What comes first in an engine's life, the first touch of its buffers above all, is not timed.
+  // The beginning of an engine's life, above all the first touch of its buffers, is not timed.
   std::vector<std::unique_ptr<Grower>> growers;
   for (size_t i = 0; i < contest->size(); ++i) {
     growers.push_back(

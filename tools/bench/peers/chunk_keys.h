@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The keys of chunks, for engines without branches: a fork finds what it shares under its parent's.
+// The keys of chunks, for engines without branches: a fork finds shared chunks under its parent's
+// keys.
 #pragma once
 
 #include <array>

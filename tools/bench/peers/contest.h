@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the works of `peers` have in common: the engines of one work, their arms, their memory, and
-// the sizes that follow from --bytes.
+// Shared by the works of `peers`: the engines of one work, their arms, their memory, and the sizes
+// that follow from --bytes.
 #pragma once
 
 #include <algorithm>
@@ -72,8 +72,9 @@ class Contest {
     return Status::Ok();
   }
 
-  // Closes one, has its files forgotten, and opens it again. Once before, since some engines write
-  // what is in their log to tables when they open, and what was just written is in memory.
+  // Closes the engine, drops its files from the page cache, and opens it again. It is reopened once
+  // before, since some engines write their log to tables when they open, and that would leave new
+  // data in memory.
   Status MakeCold(Contender& contender) {
     CAIRN_RETURN_IF_ERROR(contender.peer->Close());
     CAIRN_RETURN_IF_ERROR(contender.peer->Reopen());

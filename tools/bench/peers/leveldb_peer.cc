@@ -125,8 +125,8 @@ class LevelDbPeer : public Peer {
     return Status::Ok();
   }
 
-  // What is not durable yet waits in one batch. Written one by one, what lies in an older log would
-  // not be synced by a later sync.
+  // Chunks that are not durable yet wait in one batch. If they were written one by one, those in an
+  // older log would not be synced by a later sync.
   Status Append(const Chunk& chunk, bool durable) override {
     const size_t bytes = GatherValue(chunk, chunk.scratch.data());
     const leveldb::Slice value(reinterpret_cast<const char*>(chunk.scratch.data()), bytes);

@@ -50,7 +50,7 @@ class LmdbPeer : public Peer {
     return Check(mdb_txn_commit(txn), "mdb_txn_commit");
   }
 
-  // What is not durable yet stays in one open transaction: the way of LMDB to be fast.
+  // Chunks that are not durable yet stay in one open transaction: LMDB's way to be fast.
   Status Append(const Chunk& chunk, bool durable) override {
     if (!durable) {
       if (batch_ == nullptr) {

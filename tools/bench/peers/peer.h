@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a user would take instead of Cairn, behind one small interface: append a chunk of a
-// session's state, branch off, bring chunks back. Every engine is given the same memory to read
-// from and write to, the same durability and the same cache budget.
+// The alternatives to Cairn, behind one small interface: append a chunk of a session's state,
+// branch off, restore chunks. Every engine gets the same memory to read from and write to, the same
+// durability and the same cache budget.
 //
-// Engines without branches do what their users do: a chunk is found by a key of its own, and a
-// branch refers to the keys of what it shares. So a fork costs them nothing on disk either, as long
-// as it falls between chunks; the benchmarks fork nowhere else.
+// Engines without branches are used as their users do: a chunk is found by a key of its own, and a
+// branch refers to the keys of shared chunks. So a fork costs them nothing on disk either, if it
+// falls between chunks; the benchmarks fork nowhere else.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace cairn::bench {
 
 using SessionId = uint64_t;  // Chosen by the caller; each is used for one session or fork.
 
-// Chunk `index` of a session: what one append adds, and what lies under one key. All chunks of a
-// session hold the same number of tokens. Everything it names is the caller's.
+// Chunk `index` of a session: the content of one append, and of one key. All chunks of a session
+// hold the same number of tokens. The caller owns all memory that it names.
 struct Chunk {
   SessionId session = 0;
   uint64_t index = 0;
@@ -72,8 +72,8 @@ class Peer {
   virtual Status Restore(const RestoreTarget& target) = 0;
   // Waits until nothing is written in the background, so that the next arm has the device alone.
   virtual Status Settle() = 0;
-  // Does all that the engine has put off: what was appended lies where it stays, and nothing runs
-  // in the background any more.
+  // Does everything that the engine has deferred: appended data lies where it stays, and nothing
+  // runs in the background any more.
   virtual Status FinishBackground() = 0;
   virtual Status Close() = 0;
   // After Close: sessions are there as they were. Nothing is in the engine's own memory.

@@ -12,7 +12,7 @@
 
 namespace cairn::bench {
 
-// What one thread appends from or restores to. `pool` and `scratch` are the caller's.
+// Memory that one thread appends from or restores to. `pool` and `scratch` are the caller's.
 class SessionKv {
  public:
   // Position p lies at the pool's token p + first_token. `first_token`: a multiple of 16.

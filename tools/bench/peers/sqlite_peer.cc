@@ -56,8 +56,8 @@ class SqlitePeer : public Peer {
                  "prepare");
   }
 
-  // One writer at a time, as everywhere in SQLite; gathering is done beside it. What is not durable
-  // yet stays in one open transaction.
+  // One writer at a time, as everywhere in SQLite; gathering is done beside it. Chunks that are not
+  // durable yet stay in one open transaction.
   Status Append(const Chunk& chunk, bool durable) override {
     const size_t bytes = GatherValue(chunk, chunk.scratch.data());
     const std::lock_guard lock(mutex_);

@@ -19,7 +19,7 @@ int main(void) {
     return Fail("open", error);
   }
 
-  // What one token's KV looks like: 2 layers, 2 heads of 4 bf16 elements.
+  // The shape of one token's KV: 2 layers, 2 heads of 4 bf16 elements.
   cairn_plane planes[2] = {{.struct_size = sizeof planes[0]}, {.struct_size = sizeof planes[1]}};
   cairn_layer_group group;
   cairn_layer_group_init(&group, sizeof group);

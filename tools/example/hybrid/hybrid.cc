@@ -25,7 +25,7 @@ cairn::OwnedKvView OrExit(cairn::Result<cairn::OwnedKvView> made) {
   return std::move(*made);
 }
 
-// What an engine has of one group: a tensor of rows for each layer and plane, [row][head][element].
+// An engine's tensors of one group: one of rows for each layer and plane, [row][head][element].
 class Cache {
  public:
   Cache(uint32_t group, const cairn::ModelSpec& spec, uint64_t rows)

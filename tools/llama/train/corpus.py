@@ -4,7 +4,7 @@
 /usr/lib/bible.data ("EC02 Compressed Data File") is big-endian: at 0x54 the window size, the number
 of windows and the offset of the first window, then the offsets of the others. The three-byte header
 of Unix compress (1f 9d 90) is stored once, before the first window; every window is a compress
-stream without it, so `gzip -dc` reads header plus window. What comes out is one title line and then
+stream without it, so `gzip -dc` reads header plus window. The output is one title line and then
 one verse a line: "Ge1:1 In the beginning ...".
 """
 
