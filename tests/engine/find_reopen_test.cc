@@ -82,6 +82,19 @@ TEST_F(FindReopenTest, AfterAKillBehindACheckpoint) {
   EXPECT_TRUE(told_.empty()) << told_.front();
 }
 
+// A thread catches up, so that the first search need not.
+TEST_F(FindReopenTest, AfterAKillNobodyNeedsToAsk) {
+  for (uint64_t i = 0; i < 600; ++i) Make("chat " + std::to_string(i), Tokens(70, i));
+  Open(On(machine_.disk->KillClone()));
+  for (int i = 0; i < 1000 && store_.Metrics().hint_nodes_behind != 0; ++i) {
+    world_->scheduler->Sleep(1'000'000);
+  }
+  EXPECT_EQ(0u, store_.Metrics().hint_nodes_behind);
+  const PrefixHit hit = Ask(Tokens(70, 7));
+  EXPECT_TRUE(hit.complete);
+  EXPECT_EQ(70u, hit.matched);
+}
+
 TEST_F(FindReopenTest, ADumpWithNothingToIndexWritesNoHints) {
   Make("first", Tokens(300, 5));
   ASSERT_OK(store_.Compact());

@@ -246,6 +246,26 @@ def test_shadow_clears_and_tells(capsys):
         check(cache.spec, TOKENS, kv, step(cache, kv, 1000))
 
 
+def test_low_rank_keys_are_near_to_all_and_grow():
+    """With as many vectors as there are directions; the published spec has fewer."""
+    rotated = types.SimpleNamespace(**vars(CONFIG), rope_theta=10_000.0)
+    spec = cairn.ShadowSpec(keys="low_rank", rank=HEADS * ROW, chunk_tokens=4)
+    with ShadowKVCache(rotated, spec=spec, append_tokens=2) as cache:
+        kv = prompt()
+        prefill(cache, kv)
+        for token in range(5):  # A new session every two.
+            for layer, (_, chosen, keys, values) in enumerate(step(cache, kv, 1000 + token)):
+                count = chosen.shape[-1]
+                at = chosen[0].unsqueeze(-1).expand(-1, -1, ROW)
+                assert count > 0
+                assert torch.equal(values[0, :, -count:], kv[layer][1][0].gather(1, at))
+                wanted = kv[layer][0][0].gather(1, at).float()
+                assert (keys[0, :, -count:].float() - wanted).abs().max() < 0.1
+        assert cache.stats()["wanted"] > 0
+    with ShadowKVCache(rotated, published=True) as cache:
+        assert cache.spec.rank == 5 and cache.stats() == {}
+
+
 def test_shadow_says_what_is_wrong():
     with pytest.raises(cairn.InvalidArgument, match="low_rank"):
         ShadowKVCache(CONFIG, published=True)

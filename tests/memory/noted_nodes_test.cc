@@ -14,6 +14,7 @@ namespace {
 TEST(NotedNodesTest, AreNotForgottenWithoutMemory) {
   Options options = FindingOptions();
   options.segment_bytes = 64 << 20;  // All of it: nothing is given back meanwhile.
+  options.reuse_memory_bytes = 16 << 20;
   ASSERT_OK_ASSIGN(Store store, Store::Open(":memory:", options));
   ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(TokenModel()));
   ASSERT_OK(store.PauseBackground());  // It would index them.

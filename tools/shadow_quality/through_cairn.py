@@ -107,8 +107,7 @@ class Steps:
             model.set_attn_implementation(before)
 
     def stats(self):
-        """Those of the cache's session, which a cache prints and does not give."""
-        return self._cache._steps[0].stats()
+        return self._cache.stats()
 
     def hits(self):
         """Of what all steps but the first chose, the share that lay in a slot already."""

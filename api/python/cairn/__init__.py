@@ -63,6 +63,7 @@ from ._core import (
     Store,
     Ticket,
     VerifyReport,
+    WriteBatch,
     __version__,
     linear_frequencies,
     llama3_frequencies,

@@ -58,7 +58,7 @@ def yarn_frequencies(width: int, theta: float, *, factor: float, original_positi
     """Rotary frequencies scaled by YaRN."""
 
 def yarn_mscale(factor: float, coefficient: float = 1.0) -> float:
-    """What YaRN multiplies cosine and sine with (LayerGroup.mscale)."""
+    """The factor that YaRN applies to cosine and sine (LayerGroup.mscale)."""
 
 class Plane:
     """
@@ -732,7 +732,7 @@ class CompletionQueue:
         """Blocks until a completion waits; False after `timeout` seconds."""
 
 class VerifyReport:
-    """What Store.verify looked at and found."""
+    """The result of Store.verify."""
 
     class Damage:
         """Where bytes fail their check, and how."""
@@ -774,7 +774,7 @@ class VerifyReport:
     def ok(self) -> bool: ...
 
 class CheckpointInfo:
-    """What Store.checkpoint made."""
+    """The copy that Store.checkpoint made."""
 
     @property
     def sequence(self) -> int: ...
@@ -1060,7 +1060,9 @@ class Store:
 
     @property
     def recovery_note(self) -> str:
-        """What recovery had to drop at the end of the log; empty: nothing."""
+        """
+        The end of the log that recovery had to drop, in words; empty: nothing.
+        """
 
     def find_prefix(self, model: Model, tokens: Any, *, namespace: str = '', also: Sequence[str] = (), spans: Sequence[ContentSpan] = (), lease: float = 0.0, memory_only: bool = False, confirm: bool = True, approximate: bool = False) -> PrefixHit:
         """
@@ -1071,6 +1073,9 @@ class Store:
         hit as a context manager, or release() it. memory_only: Busy instead of a read from the disk.
         confirm=False: by hash alone; fork and restore confirm it. No hit is no error.
         """
+
+    def batch(self) -> WriteBatch:
+        """An empty batch of changes."""
 
     def sparse_arena(self, gpu: Gpu, *, pinned_bytes: int, device_bytes: int) -> SparseArena:
         """
@@ -1132,6 +1137,48 @@ class PrefixHit:
     def __enter__(self) -> object: ...
 
     def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class WriteBatch:
+    """
+    Changes of one or many branches: all of them or none, also after a crash.
+
+    Store.batch makes one. A branch is a Branch, or the index that create or fork of this batch
+    returned. Adding a change checks little; write checks all of them. At most 4 MiB of tokens and KV in
+    all. For one thread at a time.
+    """
+
+    def create(self, model: Model, name: str = '', *, namespace: str = '', keep: Keep = ...) -> int:
+        """
+        As Store.create_branch; the index of the new branch, for later changes of this batch.
+        """
+
+    def fork(self, branch: Branch | int, position: int, name: str = '', *, namespace: str = '', keep: Keep = ...) -> int:
+        """As Branch.fork; the index of the new branch."""
+
+    def append(self, branch: Branch | int, tokens: Any = None, kv: KvView | KvBuffer | None = None, *, sampler: SamplerState | None = None, metadata: Metadata | None = None, spans: Sequence[ContentSpan] | None = None, exact: bool = True, expected_length: int | None = None) -> None:
+        """
+        As Branch.append, of host memory. Keeps the arrays: they must not change before write.
+        """
+
+    def rewind(self, branch: Branch | int, length: int) -> None:
+        """As Branch.rewind."""
+
+    def rename(self, branch: Branch | int, name: str) -> None:
+        """As Branch.rename."""
+
+    def drop(self, branch: Branch | int) -> None:
+        """As Branch.drop."""
+
+    def __len__(self) -> int: ...
+
+    def write(self, *, durability: str = 'process', ends_turn: bool = False, timeout: float | None = None) -> list[Branch]:
+        """
+        Applies all changes and blocks until they are durable; the branches that create and
+        fork made, by their index. May be called again. A failure applies nothing and names the
+        change: InvalidArgument (also an empty or too large batch, or KV of a GPU), Conflict
+        (expected_length), NotFound, AlreadyExists, Busy (a large append of one of the branches
+        is under way). UnknownOutcome and DeadlineExceeded: it may be applied.
+        """
 
 class SparseArena:
     """
@@ -1205,7 +1252,7 @@ class SparseSession:
     def extend(self, end: int | None = None) -> None:
         """
         The branch has grown: its tokens before `end` (None: all) may be wanted from here on.
-        What is in slots stays there. Blocks for the device. Conflict: the branch was rewound
+        Pieces in slots stay there. Blocks for the device. Conflict: the branch was rewound
         to before what the session has; InvalidArgument: more than tokens_max.
         """
 
@@ -1585,7 +1632,7 @@ class ShadowSession:
 
     def view(self, layer: int) -> ShadowView:
         """
-        What the step attends to. InvalidState: nothing was fetched for the layer.
+        The KV that the step attends to. InvalidState: nothing was fetched for the layer.
         """
 
     def append(self, layer: int, keys: Any, values: Any, *, stream: int = 0) -> None:
@@ -1605,7 +1652,7 @@ class ShadowSession:
 
     def prefetch(self, layer: int, chunks: Any) -> None:
         """
-        What a fetch of these chunks would read from the disk is read in the background. chunks:
+        Reads in the background what a fetch of these chunks would read from the disk. chunks:
         [heads, count], in host memory, at most the budget. Never blocks. Busy.
         """
 
@@ -1777,7 +1824,7 @@ class Objects:
         """
 
     def stat(self, key: bytes | str, *, namespace: str = '') -> ObjectInfo:
-        """What is known of one. NotFound."""
+        """Facts about one object. NotFound."""
 
     def list(self, *, namespace: str = '', limit: int = 1000, cursor: bytes = b'') -> tuple[list[ObjectInfo], bytes]:
         """(objects in order of key, cursor of the next page; empty: no more)."""
@@ -1788,7 +1835,7 @@ class Objects:
         """
 
     def set_policy(self, namespace: str, policy: NamespacePolicy, *, durability: str = 'power') -> None:
-        """What a namespace of objects may hold. persist must be "always"."""
+        """Sets the limits of a namespace of objects. persist must be "always"."""
 
 class ObjectQueue:
     """

@@ -3,7 +3,7 @@
 
 import torch
 
-from . import _core, views
+from . import _core, models, views
 from ._errors import InvalidArgument, NotFound
 
 APPEND_TOKENS = 1024  # Of one append: long ones then go to the disk while later ones are copied.
@@ -25,10 +25,21 @@ class Shape:
         if dtype not in _WORDS:
             raise InvalidArgument(f"dtype: {dtype} is neither torch.bfloat16 nor torch.float16")
         self.dtype = dtype
+        self._rotary = self._rotary_of(config)
+
+    def _rotary_of(self, config):
+        """How keys are rotated, which low-rank ones need; {}: the config does not say, or turns a part of a row."""
+        fields = config.to_dict() if hasattr(config, "to_dict") else vars(config)
+        if all(fields.get(name) is None for name in ("rope_theta", "rope_parameters", "rope_scaling")):
+            return {}
+        inv_freq, mscale, width = models.rotary_of(fields, "full_attention", self.row)
+        return {"pairing": "halves", "inv_freq": inv_freq, "mscale": mscale} if width == self.row else {}
 
     def spec(self):
         name = f"shadow-{self.layers}x{self.heads}x{self.row}-{_WORDS[self.dtype]}"
-        return _core.ModelSpec.of(name, layers=self.layers, kv_heads=self.heads, head_dim=self.row, dtype=self.dtype)
+        group = _core.LayerGroup.full_attention(layers=self.layers, kv_heads=self.heads, head_dim=self.row,
+                                                dtype=self.dtype, **self._rotary)
+        return _core.ModelSpec(name, groups=[group])
 
     def check(self, what, tensor, batch, heads, tokens=None):
         """[batch, heads, tokens, row] of the dtype."""

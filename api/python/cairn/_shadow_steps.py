@@ -67,8 +67,12 @@ class Steps:
 
     def __init__(self, device, arena, branch, query_heads, spec, append_tokens, tokens_max):
         self._device = device
-        self._session = _core.ShadowSession.open(arena, branch, query_heads=query_heads, spec=spec,
-                                                 append_tokens=append_tokens, tokens_max=tokens_max)
+        # A session of low-rank keys does not grow: its place is taken by one of the longer branch.
+        self._grows = spec.keys != "low_rank"
+        self._open = lambda: _core.ShadowSession.open(
+            arena, branch, query_heads=query_heads, spec=spec, append_tokens=append_tokens,
+            tokens_max=tokens_max if self._grows else 0)
+        self._session = self._open()
         self._chunk = spec.chunk_tokens
 
     @property
@@ -94,7 +98,12 @@ class Steps:
     def extend(self):
         """The branch has what was appended, too."""
         self._device.wait()  # Rows that a view showed are written anew.
-        self._session.extend()
+        if self._grows:
+            self._session.extend()
+            return
+        self._session.save()
+        self._session = None  # Gives back its memory first.
+        self._session = self._open()
 
     def select(self, layer, queries):
         """queries: [query heads, row]. The tokens that were chosen, int64 [heads, tokens]."""

@@ -103,7 +103,7 @@ def _layer_types(config, family, count):
 def _attention(config, kind, layers, dtype, inv_freq):
     heads = _need(config, "num_attention_heads")
     head_dim = config.get("head_dim") or _need(config, "hidden_size") // heads
-    frequencies, mscale, width = _rotary(config, kind, head_dim)
+    frequencies, mscale, width = rotary_of(config, kind, head_dim)
     arguments = {"kv_heads": config.get("num_key_value_heads") or heads, "head_dim": head_dim, "dtype": dtype}
     if kind == "sliding_attention":
         # A token sees itself and window - 1 tokens before it: so many are needed to go on.
@@ -120,8 +120,11 @@ def _attention(config, kind, layers, dtype, inv_freq):
                             inv_freq=list(inv_freq) if inv_freq is not None else frequencies, mscale=mscale)
 
 
-def _rotary(config, kind, head_dim):
-    """(inverse frequencies, scale of cosine and sine, how many elements turn) of a kind of layer."""
+def rotary_of(config, kind, head_dim):
+    """(inverse frequencies, scale of cosine and sine, how many elements turn) of a kind of layer.
+
+    config: a dict. No frequencies: only the engine's own numbers say what they are.
+    """
     rope = config.get("rope_parameters") or {}
     if kind in rope:
         rope = rope[kind]

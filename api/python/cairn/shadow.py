@@ -115,7 +115,8 @@ class ShadowKVCache(_Kept):
     """Sparse attention by shadows: of a long prompt a step gets the few rows that its queries need.
 
     The first arguments are as of KV_Cache. spec: a cairn.ShadowSpec; by default ShadowSpec(). published=True:
-    ShadowSpec.published for these heads; InvalidArgument where no table has its keys. gpu: of a given store,
+    ShadowSpec.published for these heads. Low-rank keys (also published ones) need a config that says how keys are
+    rotated (rope_theta or rope_parameters): InvalidArgument. gpu: of a given store,
     one that it was opened with. device_bytes, pinned_bytes: at most so much of the device, and the host memory
     for pages (cairn.Store.sparse_arena). append_tokens: room for tokens between two looks at the branch: when it
     is used up the shadow is extended, which blocks.
@@ -239,6 +240,11 @@ class ShadowKVCache(_Kept):
         self._begin()
         self._arena = None
         super().close()
+
+    def stats(self):
+        """A dict of counts of chunks, summed over the sequences, as of ShadowSession.stats; {} before the first step."""
+        every = [steps.stats() for steps in self._steps]
+        return {name: sum(one[name] for one in every) for name in (every[0] if every else ())}
 
     def print_stats(self):
         """Prints a line of what there is, and what fetches found."""

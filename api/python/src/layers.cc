@@ -65,7 +65,7 @@ sections: pairs that turn by each position of a token (M-RoPE).)")
       "width"_a, "theta"_a, nb::kw_only(), "factor"_a, "original_positions"_a, "beta_fast"_a = 32.0,
       "beta_slow"_a = 1.0, "Rotary frequencies scaled by YaRN.");
   module.def("yarn_mscale", &YarnMscale, "factor"_a, "coefficient"_a = 1.0,
-             "What YaRN multiplies cosine and sine with (LayerGroup.mscale).");
+             "The factor that YaRN applies to cosine and sine (LayerGroup.mscale).");
 }
 
 void BindPlane(nb::module_& module) {

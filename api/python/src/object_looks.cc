@@ -100,7 +100,7 @@ void BindObjectLooks(nb::class_<PyObjects>& objects) {
       },
       "key"_a, nb::kw_only(), "namespace"_a = "",
       nb::sig("def stat(self, key: bytes | str, *, namespace: str = '') -> ObjectInfo"),
-      "What is known of one. NotFound.");
+      "Facts about one object. NotFound.");
   objects.def(
       "list",
       [](PyObjects& self, const std::string& ns, size_t limit, const nb::bytes& cursor) {
@@ -126,7 +126,7 @@ void BindObjectLooks(nb::class_<PyObjects>& objects) {
       "namespace"_a, "policy"_a, nb::kw_only(), "durability"_a = "power",
       nb::sig("def set_policy(self, namespace: str, policy: NamespacePolicy, *, "
               "durability: str = 'power') -> None"),
-      "What a namespace of objects may hold. persist must be \"always\".");
+      "Sets the limits of a namespace of objects. persist must be \"always\".");
 }
 
 }  // namespace cairn::python

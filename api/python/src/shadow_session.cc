@@ -162,7 +162,7 @@ void BindSteps(nb::class_<PyShadowSession>& session) {
             return PyShadowView{.view = view, .session = nb::borrow(self)};
           },
           "layer"_a, nb::sig("def view(self, layer: int) -> ShadowView"),
-          "What the step attends to. InvalidState: nothing was fetched for the layer.")
+          "The KV that the step attends to. InvalidState: nothing was fetched for the layer.")
       .def("append", &Append, "layer"_a, "keys"_a, "values"_a, nb::kw_only(), "stream"_a = 0,
            nb::sig("def append(self, layer: int, keys: typing.Any, values: typing.Any, *, "
                    "stream: int = 0) -> None"),
@@ -183,7 +183,7 @@ void BindSteps(nb::class_<PyShadowSession>& session) {
           "than tokens_max.")
       .def("prefetch", &Prefetch, "layer"_a, "chunks"_a,
            nb::sig("def prefetch(self, layer: int, chunks: typing.Any) -> None"),
-           "What a fetch of these chunks would read from the disk is read in the background. "
+           "Reads in the background what a fetch of these chunks would read from the disk. "
            "chunks:\n"
            "[heads, count], in host memory, at most the budget. Never blocks. Busy.");
 }

@@ -179,7 +179,7 @@ each other. Its memory goes with the last object that refers to it: tensors of i
           },
           "end"_a = nb::none(), nb::sig("def extend(self, end: int | None = None) -> None"),
           "The branch has grown: its tokens before `end` (None: all) may be wanted from here on.\n"
-          "What is in slots stays there. Blocks for the device. Conflict: the branch was rewound\n"
+          "Pieces in slots stay there. Blocks for the device. Conflict: the branch was rewound\n"
           "to before what the session has; InvalidArgument: more than tokens_max.")
       .def_prop_ro(
           "pieces", [](const PySession& self) { return self.session().pieces(); },

@@ -241,7 +241,7 @@ void BindCare(nb::class_<OpenStore>& store) {
       .def_prop_ro("sync_method", [](OpenStore& self) { return self.store().sync_method(); })
       .def_prop_ro(
           "recovery_note", [](OpenStore& self) { return self.store().recovery_note(); },
-          "What recovery had to drop at the end of the log; empty: nothing.");
+          "The end of the log that recovery had to drop, in words; empty: nothing.");
 }
 
 }  // namespace
@@ -271,6 +271,7 @@ others.)");
   BindBranches(store);
   BindCare(store);
   BindFind(store, module);
+  BindBatch(store, module);
   BindSparse(store, module);
 }
 

@@ -71,6 +71,9 @@ Options OptionsOf(const nb::kwargs& arguments);
 // Store.find_prefix and PrefixHit.
 void BindFind(nb::class_<OpenStore>& store, nb::module_& module);
 
+// Store.batch and WriteBatch.
+void BindBatch(nb::class_<OpenStore>& store, nb::module_& module);
+
 // VerifyReport, BranchInfo and the like.
 void BindStoreValues(nb::module_& module);
 

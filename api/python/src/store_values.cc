@@ -9,7 +9,7 @@ namespace cairn::python {
 namespace {
 
 void BindReports(nb::module_& module) {
-  nb::class_<VerifyReport> report(module, "VerifyReport", "What Store.verify looked at and found.");
+  nb::class_<VerifyReport> report(module, "VerifyReport", "The result of Store.verify.");
   nb::class_<VerifyReport::Damage>(report, "Damage", "Where bytes fail their check, and how.")
       .def_ro("where", &VerifyReport::Damage::where, "A path below the store, and the offset.")
       .def_ro("what", &VerifyReport::Damage::what)
@@ -26,7 +26,7 @@ void BindReports(nb::module_& module) {
       .def_ro("damages", &VerifyReport::damages)
       .def_prop_ro("ok", [](const VerifyReport& self) { return self.damages.empty(); });
 
-  nb::class_<CheckpointInfo>(module, "CheckpointInfo", "What Store.checkpoint made.")
+  nb::class_<CheckpointInfo>(module, "CheckpointInfo", "The copy that Store.checkpoint made.")
       .def_ro("sequence", &CheckpointInfo::sequence)
       .def_ro("linked_tables", &CheckpointInfo::linked_tables)
       .def_ro("linked_bytes", &CheckpointInfo::linked_bytes)
