@@ -149,7 +149,7 @@ inline constexpr uint64_t kPinnedNamesShare = 256;
 // many times, before the attempt is given up.
 inline constexpr uint32_t kPinnedRoomTries = 8;
 
-// Table numbers are taken in ranges of this size. Each range is made durable with a checkpoint
+// Table numbers are taken in ranges of this size. Each range is made durable with a manifest
 // before its first number is used.
 inline constexpr uint64_t kTableNumbersAtOnce = 1024;
 inline constexpr char kTableDirectory[] = "tables";

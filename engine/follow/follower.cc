@@ -13,7 +13,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Attempts of one look while the writer replaces files. A look takes milliseconds; a checkpoint
+// Attempts of one look while the writer replaces files. A look takes milliseconds; a new MANIFEST
 // comes every few thousand records.
 constexpr int kLooks = 8;
 
@@ -115,7 +115,7 @@ Status Follower::Look(Seen* seen) {
 // Looks until no file is replaced meanwhile. An error that two identical looks find is returned.
 Result<std::unique_ptr<Seen>> Follower::LookAgain() {
   Status status;
-  uint64_t checkpoint = 0;
+  uint64_t last_manifest = 0;
   std::optional<Hint> hint;
   for (int look = 0; look < kLooks; ++look) {
     auto seen = std::make_unique<Seen>();
@@ -125,13 +125,13 @@ Result<std::unique_ptr<Seen>> Follower::LookAgain() {
     const bool may_move = status.code() == StatusCode::kCorruption ||
                           status.code() == StatusCode::kNotFound ||
                           status.code() == StatusCode::kStale;
-    // Being kStale twice at one checkpoint is not the same error twice.
-    const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint &&
+    // Being kStale twice at one manifest is not the same error twice.
+    const bool same = look > 0 && seen->manifest.number == last_manifest && seen->hint == hint &&
                       status.ToString() == found;
     if (!may_move || (same && status.code() != StatusCode::kStale)) {
       return io::GoneIsDamage(status);
     }
-    checkpoint = seen->manifest.number;
+    last_manifest = seen->manifest.number;
     hint = seen->hint;
   }
   return Status(StatusCode::kStale, means_.directory +

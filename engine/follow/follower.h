@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reading beside a writer. The reader locks nothing and the writer does not know of it: it looks at
-// the checkpoint, the index and the log as they are, and looks again when files disappear
+// the manifest, the index and the log as they are, and looks again when files disappear
 // meanwhile. The writer's part is the hint (follow/hint_publisher.h).
 //
 // A look uses the files alone; its result is then shown, under the commit lock. Looks take turns.
@@ -39,12 +39,12 @@ struct Seen {
 class FollowHost {
  public:
   virtual ~FollowHost() = default;
-  // Reads the tree of the checkpoint and the log behind it, as any opening does.
+  // Reads the tree of the manifest and the log behind it, as any opening does.
   virtual Status ReadTree(const Manifest& manifest, const wal::RecoveryOptions& recovery,
                           Tree* tree, wal::RecoveredLog* log) = 0;
-  // kCorruption: something is missing that was durable according to the checkpoint.
+  // kCorruption: something is missing that was durable according to the manifest.
   virtual Status CheckLogIsWhole(const Manifest& manifest, const wal::RecoveredLog& log) const = 0;
-  // Opens what the checkpoint names, for the tree that is shown next.
+  // Opens what the manifest names, for the tree that is shown next.
   virtual void PrepareShow(const Manifest& manifest) = 0;
   // The tree is shown; a reader of the whole log begins at `log_start`. Under the commit lock.
   virtual void OnShown(uint64_t log_start) = 0;

@@ -15,7 +15,7 @@
 //   8-23   store id
 //   24-31  epoch u64: of the log, one for each opening for writing
 //   32-39  durable u64: every sequence up to it is on stable media
-//   40-47  checkpoint u64: the number of the newest MANIFEST
+//   40-47  manifest u64: the number of the newest MANIFEST
 //   48-55  hash u64, over everything before it
 //   56-71  history id, as in MANIFEST
 //   72-79  hash u64, over everything before it
@@ -47,7 +47,7 @@ inline constexpr char kHintFile[] = "HINT";
 struct Hint {
   uint64_t epoch = 0;
   uint64_t durable = 0;
-  uint64_t checkpoint = 0;
+  uint64_t manifest = 0;
   HistoryId history{};
   bool operator==(const Hint&) const = default;
 };

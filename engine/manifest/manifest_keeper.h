@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owns the checkpoint of an open store: the current MANIFEST-n, the table numbers that it makes
+// Owns the manifest of an open store: the current MANIFEST-n, the table numbers that it makes
 // durable, and the counter of bytes written that it carries. Replacing it means a write and a
 // rename, so callers that do it take turns, and no lock is held meanwhile.
 //
-// A read-only store shows a checkpoint of the writer's instead, with the point of its history up to
+// A read-only store shows a manifest of the writer's instead, with the point of its history up to
 // which it was seen (Show).
 //
-// Thread-safe, except where marked. Calls that replace the checkpoint wait for I/O, so no lock may
+// Thread-safe, except where marked. Calls that replace the manifest wait for I/O, so no lock may
 // be held around them. Errors: those of WriteManifest, and of wal::Log::CheckLock before it.
 #pragma once
 

@@ -24,8 +24,8 @@ bool IsOfObject(const Tree& tree, const CommittedOp& append) {
   return node != nullptr && IsReserved(node->ns);
 }
 
-std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
-  for (const NamedIndex& index : checkpoint.named) {
+std::span<const sstable::LiveTable> HintTables(const Manifest& manifest) {
+  for (const NamedIndex& index : manifest.named) {
     if (index.name == kHintsName) return index.tables;
   }
   return {};
@@ -33,19 +33,19 @@ std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
 
 }  // namespace
 
-void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoint) {
+void Indexer::Open(const sstable::TableContext& tables, const Manifest& manifest) {
   tables_ = tables;
   {
     const std::lock_guard lock(means_.write->mutex());
     appended_tokens_ = 0;
     tokens_before_ = means_.write->tree().counts().tokens;
   }
-  if (const auto live = HintTables(checkpoint); !live.empty()) {
+  if (const auto live = HintTables(manifest); !live.empty()) {
     auto opened = Hints::Open(tables_, live, means_.memory_bytes);
     if (opened.ok()) {
       MutexLock lock(&mutex_);
       hints_ = flushed_hints_ = std::move(*opened);
-      flushed_sequence_ = checkpoint.index_sequence;
+      flushed_sequence_ = manifest.index_sequence;
       return;
     }
     Tell("the index of prefixes is made anew: ", opened.status());
@@ -60,20 +60,20 @@ void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoi
   hints_ = std::move(*made);
 }
 
-// A store that has no checkpoint of its tree yet has all of it in the log.
-void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& checkpoint) {
+// A store that has no manifest of its tree yet has all of it in the log.
+void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& manifest) {
   if (tables_.files == nullptr) tables_ = tables;  // At the opening; searches read it.
-  const auto live = HintTables(checkpoint);
+  const auto live = HintTables(manifest);
   // What was indexed of the log is in memory alone, and would have to be indexed again.
   {
     MutexLock lock(&mutex_);
     const bool goes_on = prepared_ != nullptr && prepared_ == hints_ && !lost_ &&
-                         checkpoint.index_sequence <= shown_sequence_ &&
+                         manifest.index_sequence <= shown_sequence_ &&
                          std::ranges::equal(live, prepared_tables_);
     if (goes_on) return;
   }
   prepared_ = nullptr;
-  if (live.empty() && !checkpoint.index.empty()) return;
+  if (live.empty() && !manifest.index.empty()) return;
   static_cast<void>(Guarded([&] {
     prepared_tables_.assign(live.begin(), live.end());
     auto opened = Hints::Open(tables, live, means_.memory_bytes);
@@ -136,7 +136,7 @@ std::shared_ptr<Hints> Indexer::hints() const {
   return hints_;
 }
 
-// Their tables are files of nobody from the next checkpoint on, and go at the next opening.
+// Their tables are files of nobody from the next manifest on, and go at the next opening.
 void Indexer::Discard(const Hints& hints, const Status& why) {
   auto made = Guarded([&] { return Hints::Open(tables_, {}, means_.memory_bytes); });
   {
@@ -159,7 +159,7 @@ void Indexer::Tell(const char* what, const Status& why) {
 
 // ---------------------------------------------------------------- noting
 
-// What was replayed begins at the checkpoint: until then its namespaces were what it says. What a
+// A replay begins behind the manifest: until then the namespaces were what it says. What a
 // failed log took back is another node's number, or has other tokens, from now on.
 void Indexer::OnReplay(uint64_t after_sequence) {
   changes_.fetch_add(1);

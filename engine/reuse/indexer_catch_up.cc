@@ -216,7 +216,7 @@ Status Indexer::ReadAll(IndexTask* task) {
 Status Indexer::AddIds(IndexTask* task, std::span<const TokenId> ids) {
   const std::shared_ptr<Hints> hints = this->hints();
   task->Add(ids);
-  // Null: a reader was shown a checkpoint that has none.
+  // Null: a reader was shown a manifest that has none.
   if (hints != nullptr) CAIRN_RETURN_IF_ERROR(hints->Put(task->TakeEntries()));
   if (task->at() == task->upto()) Remember(task->facts(), task->places());
   return Status::Ok();

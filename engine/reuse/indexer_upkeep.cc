@@ -129,7 +129,7 @@ void Indexer::Rebuild() {
     unnamed_ = status.ok();
   }
   rebuilding_ = false;
-  if (status.ok()) means_.write->host->Kick();  // A checkpoint names them.
+  if (status.ok()) means_.write->host->Kick();  // The next manifest names them.
 }
 
 // What is not in the tree's index yet is noted.

@@ -142,7 +142,7 @@ Result<PrefixHit> PrefixFinder::FindInAll(const PrefixQuery& query, bool* comple
         namespaces.begin() + static_cast<long>(i)) {
       continue;
     }
-    const auto hints = HintsNow();  // A reader may have been shown a checkpoint without.
+    const auto hints = HintsNow();  // A reader may have been shown a manifest without.
     if (!hints.ok()) {
       static_cast<void>(means_.leases->Release(best.lease));
       return hints.status();

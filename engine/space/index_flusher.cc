@@ -91,9 +91,9 @@ Status IndexFlusher::Dump() {
   return Status::Ok();
 }
 
-// Brings the index's memory up to date with the tree, in one step for readers. If `checkpoint` is
+// Brings the index's memory up to date with the tree, in one step for readers. If `manifest` is
 // given, records sequence, next id and replay start of the same instant in it.
-Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
+Status IndexFlusher::ApplyTree(Manifest* manifest) {
   sstable::LsmIndex& index = *means_.index;
   // The dump puts again what it needs after this.
   sstable::WriteBatch over = index.NewBatch();
@@ -118,14 +118,14 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   sealed_segment_ = 0;
   tree_.residency().Trim(means_.options->tree_memory_bytes);
   wanted_ = false;
-  if (checkpoint == nullptr) return Status::Ok();
+  if (manifest == nullptr) return Status::Ok();
   const uint64_t sequence = means_.log->last_reserved_sequence();
-  checkpoint->index_sequence = sequence;
-  checkpoint->next_id = tree_.next_id();
-  checkpoint->replay_from = means_.log->written_end();
+  manifest->index_sequence = sequence;
+  manifest->next_id = tree_.next_id();
+  manifest->replay_from = means_.log->written_end();
   if (const uint64_t parts = means_.reader->pins().LowestOfParts();
-      parts <= checkpoint->replay_from.segment) {
-    checkpoint->replay_from = {.segment = parts};
+      parts <= manifest->replay_from.segment) {
+    manifest->replay_from = {.segment = parts};
   }
   dumped_sequence_ = sequence;
   replay_ops_ = 0;
@@ -133,7 +133,7 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   return Status::Ok();
 }
 
-// Brings the index up to date with the tree, and then the checkpoint. After that the older log is
+// Brings the index up to date with the tree, and then the manifest. After that the older log is
 // needed for content only.
 Status IndexFlusher::WriteDump() {
   const Step dumping(this, state_ == State::kMerging ? State::kDumpingInMerge : State::kDumping);
@@ -147,7 +147,7 @@ Status IndexFlusher::WriteDump() {
   Manifest dumped;
   CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
   // If a later step fails, the change is in memory, and stays there until the next dump makes a
-  // checkpoint. Freeze at once: changes applied during the writes have later sequences.
+  // manifest. Freeze at once: changes applied during the writes have later sequences.
   CAIRN_RETURN_IF_ERROR(means_.index->Freeze(dumped.index_sequence).status());
   dumps_.insert_or_assign(dumped.index_sequence, dumped);
   TellIndexer(dumped.index_sequence);
@@ -169,7 +169,7 @@ Status IndexFlusher::FlushTables() {
 }
 
 // Publishes the tables of the index, with their content: a dump may be in tables already without
-// having made its own checkpoint.
+// having made its own manifest.
 Status IndexFlusher::Publish() {
   CAIRN_RETURN_IF_ERROR(AwaitLogOfHints());
   const auto flushed = dumps_.find(flushed_dump_);

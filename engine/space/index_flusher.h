@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings the index up to date with the tree, and then the checkpoint: dumps, in two steps, and the
+// Brings the index up to date with the tree, and then the manifest: dumps, in two steps, and the
 // merges that keep the index in shape.
 //
 //   apply     the memory of the index gets all changes at once      commit lock
 //   flush     they go into tables of it, which are merged           no lock, paced
-//   publish   the checkpoint names these tables and their content   no lock
+//   publish   the manifest names these tables and their content   no lock
 //
 // Only one of these is under way at a time, except that a merge, which may take long, lets dumps
 // in:
@@ -74,7 +74,7 @@ class IndexFlusher final : public CommitObserver {
   // Enters a state, and leaves it at the end of the scope.
   class Step;
 
-  Status ApplyTree(Manifest* checkpoint);
+  Status ApplyTree(Manifest* manifest);
   Status WriteDump();
   Status FlushTables();
   Status Publish();
@@ -91,11 +91,11 @@ class IndexFlusher final : public CommitObserver {
   std::mutex& mutex_;  // The commit lock.
   Tree& tree_;
   State state_ = State::kIdle;
-  // For each dump that no checkpoint names yet, by sequence, the data for its checkpoint; and for
+  // For each dump that no manifest names yet, by sequence, the data for its manifest; and for
   // the newest of them that is in tables of the index.
   std::map<uint64_t, Manifest> dumps_;
   uint64_t flushed_dump_ = 0;
-  // Replaced tables of the index, and of the hints, that the checkpoint may still name.
+  // Replaced tables of the index, and of the hints, that the manifest may still name.
   std::vector<uint64_t> merged_tables_, merged_hints_;
   std::weak_ptr<Hints> merged_of_;
   bool flushing_hints_ = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Gives back the oldest segments of the log: their live content goes into tables, the tree into the
-// index, then the checkpoint names a later start, and the files become spares.
+// index, then the manifest names a later start, and the files become spares.
 //
 // For the space thread, except where marked. No lock may be held around RetireOldest.
 #pragma once

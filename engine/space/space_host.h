@@ -43,7 +43,7 @@ class SpaceHost {
   // Whether the object was touched since the last call for it. REQUIRES: the commit lock.
   virtual bool TakeTouched(const Head& object) = 0;
 
-  // Tells readers in other processes how far log and checkpoint are.
+  // Tells readers in other processes how far log and manifest are.
   virtual void PublishHint() = 0;
   virtual void OnEvent(const std::string& line) = 0;
   // Must not fail for want of memory.

@@ -4,7 +4,7 @@
 // that it works with, and the state that callers wait for. That thread alone writes the index,
 // deletes tables that the tree named once and moves the start of the log, so none of that needs a
 // lock; it takes the commit lock only to look and to log. Large appends write tables beside it
-// (commit/ingest_table.h): numbers of tables, and the checkpoints that make them durable, are
+// (commit/ingest_table.h): numbers of tables, and the manifests that make them durable, are
 // handed out in turns.
 //
 //   kNew -> kBetween -> kRound -> kBetween -> kRests -> kBetween -> ... -> kEnded

@@ -3,7 +3,7 @@
 // A salvage cut segments off, and took them for spare ones; they held the only traces of the last
 // epoch. It was killed before it wrote anything, and the next one used that epoch again, so that
 // what the cut life had left in a segment passed as the new one's: the store did not open any more,
-// or showed what nobody had appended since. The checkpoint says which epochs were used before
+// or showed what nobody had appended since. The manifest says which epochs were used before
 // anything is cut.
 #include <gtest/gtest.h>
 

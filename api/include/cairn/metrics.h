@@ -108,7 +108,7 @@ struct StoreMetrics {
   // reads, so without spare segments.
   uint64_t physical_bytes = 0;
   // To files in the last 24 hours, by the wall clock: log with padding, segments made ready,
-  // tables, index, checkpoints. Kept in checkpoints, so a store that is read only, or was reopened
+  // tables, index, MANIFEST. Kept in MANIFEST, so a store that is read only, or was reopened
   // after a crash, knows what it was at the last one.
   uint64_t written_bytes_day = 0;
   uint64_t hot_tail_bytes = 0;

@@ -317,7 +317,7 @@ class Store {
   Result<CheckpointInfo> Checkpoint(const std::string& path,
                                     const CheckpointProgress& progress = {});
   // When this returns, nothing is sealed, rewritten, merged or given back any more, and no table,
-  // checkpoint or old log segment written or deleted, until ResumeBackground was called as many
+  // MANIFEST or old log segment written or deleted, until ResumeBackground was called as many
   // times: for quiet moments, and for copying the files. Waits until work under way has come to its
   // next step, and stands still there. Everything else goes on. Content that is appended meanwhile
   // stays in the log, which grows beyond log_bytes_max if it must; only max_bytes and the disk
