@@ -63,11 +63,11 @@ Status StoreCore::Close() {
   if (indexer_ != nullptr) indexer_->Stop();
   if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
   timer_->Stop();
-  // JoinedAppends accepts an append under the commit lock, and only while the store is open. Once
-  // this thread has had the lock, no more are accepted, and EndAll flushes all that were.
+  // CoalescedAppends accepts an append under the commit lock, and only while the store is open.
+  // Once this thread has had the lock, no more are accepted, and EndAll flushes all that were.
   committer_.mutex().lock();
   committer_.mutex().unlock();
-  Status status = joined_.EndAll();
+  Status status = coalesced_.EndAll();
   lifecycle_.AwaitUses();
   arrivals_.Stop();
   executor_->Stop();  // Finishes posted jobs. They look for it here.

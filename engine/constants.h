@@ -332,7 +332,7 @@ inline constexpr uint64_t kOverlapMemoryMin = 256u << 20;
 inline constexpr uint64_t kKeptShare = 32;
 // Those that nobody used for this long are given back to the system.
 inline constexpr uint64_t kKeptIdleNs = 10'000'000'000;
-// Staging memory for drafts and joined appends, as a share of max_memory_bytes.
+// Staging memory for drafts and coalesced appends, as a share of max_memory_bytes.
 inline constexpr uint64_t kStagingShare = 4;
 
 // Applied lengths remembered for each branch until they are durable. Beyond that older ones are

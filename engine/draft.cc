@@ -176,7 +176,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
 
 Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   CAIRN_RETURN_IF_ERROR(lifecycle_.CheckWritable());
-  CAIRN_RETURN_IF_ERROR(joined_.Flush(id));
+  CAIRN_RETURN_IF_ERROR(coalesced_.Flush(id));
   if (positions == 0 || positions > kMaxAppendTokens) {
     return Status(StatusCode::kInvalidArgument, "positions is " + std::to_string(positions) +
                                                     "; a draft has 1 to " +

@@ -66,11 +66,11 @@ class StoreCore::SpaceSide final : public engine::SpaceHost {
                             wal::Log::Purpose purpose) override {
     return core_->changes_.MakeInBackground(needs, resolve, purpose);
   }
-  Status ApplyJoined(BranchId branch) override {
-    return core_->joined_.TryFlush(branch, /*stays_if_full=*/true);
+  Status ApplyCoalesced(BranchId branch) override {
+    return core_->coalesced_.TryFlush(branch, /*stays_if_full=*/true);
   }
-  void ApplyAllJoined() override { core_->joined_.FlushAll(); }
-  bool HasJoined(BranchId branch) const override { return core_->joined_.Has(branch); }
+  void ApplyAllCoalesced() override { core_->coalesced_.FlushAll(); }
+  bool HasCoalesced(BranchId branch) const override { return core_->coalesced_.Has(branch); }
   bool IsIngested(uint64_t bytes) const override { return core_->limits_.IsIngested(bytes); }
   bool TakeTouched(const Head& object) override {
     return core_->objects_.directory().TakeTouched(object);

@@ -86,7 +86,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
 
 Status StoreCore::Flush() {
   CAIRN_RETURN_IF_ERROR(lifecycle_.CheckWritable());
-  joined_.FlushAll();
+  coalesced_.FlushAll();
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   hints_.Publish();
   return Status::Ok();
@@ -108,7 +108,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
         return op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork;
       })));
   CAIRN_ASSIGN_OR_RETURN(engine::WrittenBatch written,
-                         engine::CommitBatch(write_means_, &joined_, this, batch, options));
+                         engine::CommitBatch(write_means_, &coalesced_, this, batch, options));
   for (const BranchId id : written.created) result.created.emplace_back(shared_from_this(), id);
   result.ticket = std::move(written.ticket);
   return result;
@@ -191,7 +191,7 @@ Status StoreCore::CheckGpu(const Gpu& gpu) const {
 
 SparseArenaState::Means StoreCore::MakeSparseMeans(std::shared_ptr<StoreCore> self) {
   return {.write = &write_means_,
-          .joined = &joined_,
+          .coalesced = &coalesced_,
           .reads = &reads_,
           .derived = &derived_,
           .keep = std::move(self)};

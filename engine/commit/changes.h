@@ -16,7 +16,7 @@
 #include "cairn/branch.h"
 #include "cairn/keep.h"
 #include "cairn/model.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/tree/tree_loader.h"
 
@@ -26,7 +26,8 @@ class Changes {
  public:
   using Resolve = std::function<Result<Op>(const Tree&)>;
 
-  Changes(const WriteMeans& means, JoinedAppends* joined) : means_(means), joined_(joined) {}
+  Changes(const WriteMeans& means, CoalescedAppends* coalesced)
+      : means_(means), coalesced_(coalesced) {}
   Changes(const Changes&) = delete;
   Changes& operator=(const Changes&) = delete;
 
@@ -65,7 +66,7 @@ class Changes {
                   wal::Log::Purpose purpose, bool waits_for_room = true);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
 };
 
 }  // namespace cairn::engine

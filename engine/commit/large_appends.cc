@@ -84,14 +84,14 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
       if (means_.committer->HasLargeAppend(id)) {
         return Attempt::Held(Committer::LargeAppendUnderWay());
       }
-      if (!joined_->Has(id)) {
+      if (!coalesced_->Has(id)) {
         CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
         means_.committer->BeginLargeAppend(id);
         length = head->lengths[kTokenLane];
         return {};
       }
       lock.unlock();
-      CAIRN_RETURN_IF_ERROR(wait ? joined_->Flush(id) : joined_->TryFlush(id));
+      CAIRN_RETURN_IF_ERROR(wait ? coalesced_->Flush(id) : coalesced_->TryFlush(id));
     }
   };
   CAIRN_RETURN_IF_ERROR(means_.committer->Retrying(policy, begin));
@@ -235,7 +235,7 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
 // The last record of a large append, which makes it count.
 Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payload,
                                         const Written& written) {
-  AppendResolver append(means_, joined_, large.branch, large.delta, large.expected, payload,
+  AppendResolver append(means_, coalesced_, large.branch, large.delta, large.expected, payload,
                         &written);
   const Attempt ended = means_.committer->Commit(
       &append, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});

@@ -123,7 +123,7 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
   if (query.memory_only) {
     complete = means_.indexer->complete();
   } else {
-    means_.joined->FlushAll();
+    means_.coalesced->FlushAll();
     complete = means_.indexer->CatchUp(kCatchUpNodes);
   }
   CAIRN_ASSIGN_OR_RETURN(PrefixHit best, FindInAll(query, &complete));

@@ -31,7 +31,7 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
   if (means_.pacer->paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
-  means_.host->ApplyAllJoined();
+  means_.host->ApplyAllCoalesced();
   Job job{target, progress, {}};
   {
     const MutexLock lock(&mutex_);

@@ -31,7 +31,7 @@ Status OnLease() { return Status(StatusCode::kNotFound, "what it holds is on lea
 Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
   // Accepted appends are applied first; if that is impossible now, the branch is left alone.
-  static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
+  static_cast<void>(means_.host->ApplyCoalesced(BranchId{branch}));
   while (true) {
     EvictNeeds missing;
     uint64_t bytes = 0, died_before = 0;
@@ -44,7 +44,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           const Head* const head = tree.FindHead(branch);
           const bool busy = head == nullptr || head->keep.pinned ||
                             means_.committer->HasLargeAppend(BranchId{branch}) ||
-                            means_.host->HasJoined(BranchId{branch}) ||
+                            means_.host->HasCoalesced(BranchId{branch}) ||
                             asks_->IsAsking(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.sums().died_bytes();

@@ -81,7 +81,7 @@ Status Expirer::DropExpired() {
       for (const auto& [due_ns, branch] : expired) {
         from = {due_ns, branch + 1};
         // It is in use, then.
-        static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
+        static_cast<void>(means_.host->ApplyCoalesced(BranchId{branch}));
         const auto op = means_.host->Change(
             {.branches = {branch}, .nodes = {}, .names = {}},
             [&](const Tree& tree) -> Result<Op> {
@@ -89,7 +89,7 @@ Status Expirer::DropExpired() {
               const uint64_t at_ns = head == nullptr ? 0 : head->expires_at_ns();
               if (at_ns == 0 || at_ns > now_ns ||
                   means_.committer->HasLargeAppend(BranchId{branch}) ||
-                  means_.host->HasJoined(BranchId{branch})) {
+                  means_.host->HasCoalesced(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
               if (IsLeasedAlone(tree, *head)) {

@@ -179,8 +179,8 @@ Result<RoomAsks::Asked> RoomAsks::Ask(std::optional<BranchId> id, uint64_t bytes
       const NamespaceUse& use = *head->use;
       asked.by_quota = refusal.reason() == StatusReason::kNamespaceQuota;
       if (asked.by_quota) {
-        // A table may hold more than the given bytes, appends that wait to be joined take room as
-        // well, and parts of a batch may be for other namespaces.
+        // A table may hold more than the given bytes, appends that wait to be coalesced take room
+        // as well, and parts of a batch may be for other namespaces.
         const uint64_t more = use.refused_bytes - std::min(use.refused_bytes, use.bytes);
         allowed = EvictOf(use) != Evict::kNever && std::min(bytes, more) <= use.policy.max_bytes;
         bytes = more;

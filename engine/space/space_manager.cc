@@ -132,7 +132,7 @@ Status SpaceManager::Compact() {
   if (pacer_.paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
-  means_.host->ApplyAllJoined();
+  means_.host->ApplyAllCoalesced();
   const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
   signals_.Kick();
   while (true) {

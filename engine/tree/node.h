@@ -102,13 +102,13 @@ struct NamespaceUse {
   // seems empty: so it stays in memory.
   bool was_read = false;
   // Of appends that were accepted and wait to be applied; in memory only.
-  uint64_t joined_bytes = 0;
+  uint64_t coalesced_bytes = 0;
   // The namespace's bytes, including those, after the last append that was refused for its cap; in
   // memory only.
   mutable uint64_t refused_bytes = 0;
   uint64_t evictions = 0;  // Of its branches, since the opening; in memory only.
   bool HasRoom(uint64_t more) const {
-    return policy.max_bytes == UINT64_MAX || bytes + joined_bytes + more <= policy.max_bytes;
+    return policy.max_bytes == UINT64_MAX || bytes + coalesced_bytes + more <= policy.max_bytes;
   }
   bool empty() const { return branches == 0 && nodes == 0 && policy == NamespacePolicy(); }
 };

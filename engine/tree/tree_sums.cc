@@ -46,12 +46,12 @@ void TreeSums::CountLanes(const Node& node, const ModelSpec& model, int sign) {
   node.use->dirty = true;
 }
 
-void TreeSums::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
+void TreeSums::CountCoalesced(const std::string& ns, uint64_t bytes, int sign) {
   const auto found = namespaces_.find(ns);
   if (found == namespaces_.end()) return;
-  uint64_t& joined = found->second.joined_bytes;
+  uint64_t& coalesced = found->second.coalesced_bytes;
   // The tree may have been replaced meanwhile, after a poisoning.
-  joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
+  coalesced = sign > 0 ? coalesced + bytes : coalesced - std::min(coalesced, bytes);
 }
 
 void TreeSums::NoteEviction(const std::string& ns) {

@@ -41,7 +41,7 @@ class TreeSums {
   void UndoDied(uint64_t bytes) { died_bytes_ -= bytes; }
 
   // Takes (1) or returns (-1) room of a namespace for appends that are still to be applied.
-  void NoteJoined(const std::string& ns, uint64_t bytes, int sign);
+  void CountCoalesced(const std::string& ns, uint64_t bytes, int sign);
   void NoteEviction(const std::string& ns);
 
   // No branch expires before this; 0: none expires.

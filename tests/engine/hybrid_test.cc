@@ -285,7 +285,7 @@ TEST_P(HybridTest, CutInPlaceWithinAGap) {
   ASSERT_NO_FATAL_FAILURE(chat.Check());
 }
 
-// Ingested, in parts, borrowed, in a batch, joined, as a draft: gaps and states come with all.
+// Ingested, in parts, borrowed, in a batch, coalesced, as a draft: gaps and states come with all.
 TEST_P(HybridTest, EveryWayIn) {
   Options options = world_->options();
   const auto talk = [&](const std::string& name, const Options& with, uint64_t tokens) {
@@ -337,7 +337,7 @@ TEST_P(HybridTest, EveryWayIn) {
     ASSERT_OK(ticket->Wait());
     chat.Note(tokens, rows);
   };
-  const auto join = [&](uint64_t at, const RowsByGroup& rows) {
+  const auto coalesce = [&](uint64_t at, const RowsByGroup& rows) {
     const KvView view{chat.Views(&kv, rows)};
     ASSERT_OK(WhileBusy(store_, [&] {
       return chat.branch.Append(MakeDelta(std::span(ids).subspan(at, 1), &view));
@@ -350,9 +350,9 @@ TEST_P(HybridTest, EveryWayIn) {
     RowsByGroup rows = AllRows(at, 1);
     if (at == 105) rows.erase(kWindowed);  // So the next one leaves a gap.
     if (at == 103 || at == 107) rows[kState] = {at, 1};
-    ASSERT_NO_FATAL_FAILURE(join(at, rows));
+    ASSERT_NO_FATAL_FAILURE(coalesce(at, rows));
   }
-  ASSERT_NO_FATAL_FAILURE(chat.Check()) << "joined";
+  ASSERT_NO_FATAL_FAILURE(chat.Check()) << "coalesced";
   // Two deltas with gaps in one record, and one that is cut off again within it.
   WriteBatch batch;
   Chat cut = Make("cut");

@@ -541,21 +541,21 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomOperationsTest,
                                             ::testing::Values(1u, 8u),
                                             ::testing::Values(1u, 40u, 32768u)),
                          [](const auto& test) {
-                           return std::get<0>(test.param) + "Joining" +
+                           return std::get<0>(test.param) + "Coalescing" +
                                   std::to_string(std::get<1>(test.param)) + "Replaying" +
                                   std::to_string(std::get<2>(test.param));
                          });
 
 TEST_P(RandomOperationsTest, AHybridModelIsRestoredAtOnePosition) {
-  const auto& [name, joined, replayed] = GetParam();
+  const auto& [name, coalesced, replayed] = GetParam();
   const uint64_t seed = Seed();
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
-  options.delta_batch_tokens = joined;
+  options.delta_batch_tokens = coalesced;
   options.direct_ingest_bytes = kIngestBytes;
   options.replay_records_max = replayed;
   if (replayed < 32768) options.tree_memory_bytes = 0;
-  RandomWalk walk(world.get(), seed + joined, options);
+  RandomWalk walk(world.get(), seed + coalesced, options);
   walk.Run(name == "memory" ? 6'000 : 3'000);
   if (seed == kDefaultSeed) walk.ExpectMetAll();
 }

@@ -419,7 +419,7 @@ class Runner {
     Expect(code, status, "Append");
     if (code != StatusCode::kOk) return;
     AddToModel(slot.id, added, options.ends_turn);
-    // Else it may wait to be joined, and looking at it would end that.
+    // Else it may wait to be coalesced, and looking at it would end that.
     if ((op.d & kAppendAsync) == 0) compare_.Info(store_, slot.id, slot.branch);
   }
 

@@ -261,7 +261,7 @@ void SwarmClients::AddPending(Client& client, const Change& change, Ticket ticke
   const size_t index = change.branches.front();
   Version& version = known_[index].versions.back();
   version.applied = known_.Tick();
-  // An append that will be joined has no place in the log yet, and may be refused one.
+  // An append that will be coalesced has no place in the log yet, and may be refused one.
   version.open = config_.options.delta_batch_tokens > 1;
   if (!version.open) version.end = version.applied;
   client.pending.push_back(

@@ -233,7 +233,7 @@ CAIRN_API void cairn_branch_free(cairn_branch* branch);
 // The ticket ends with CAIRN_OK when `durability` is reached. Otherwise it was not applied:
 //   CAIRN_CANCELLED, CAIRN_DEADLINE_EXCEEDED, CAIRN_POISONED
 //   CAIRN_INVALID_ARGUMENT, CAIRN_BUSY, CAIRN_NO_SPACE, CAIRN_IO_ERROR, CAIRN_OUT_OF_MEMORY: what a
-//     borrowed or joined append met later.
+//     borrowed or coalesced append met later.
 // or it was, and is not known to be as durable as asked:
 //   CAIRN_UNKNOWN_OUTCOME: the log failed, the deadline passed, the ticket was cancelled, or the
 //     store closed.

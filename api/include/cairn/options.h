@@ -178,9 +178,9 @@ struct Options {
   uint64_t max_leased_bytes = 16ull << 30;
 
   // --- Appending
-  // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
+  // 1, or up to 64: one-token appends to a branch are coalesced into records of this many tokens; a
   // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).
-  // Where a record of the log holds fewer positions, as many are joined. A crash costs what was
+  // Where a record of the log holds fewer positions, as many are coalesced. A crash costs what was
   // accepted and not logged: nothing of that was acknowledged.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
