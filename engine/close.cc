@@ -75,7 +75,7 @@ Status StoreCore::Close() {
   const Status log_closed = Guarded([this] { return CloseLog(); });
   if (!log_closed.ok()) status = log_closed;
   // All tickets that could end have ended.
-  tickets_.CutByClose();
+  tickets_.EndByClose();
   hints_.Close();
   gpu_sources_.Clear();
   reader_.LetGo();  // Handles may outlive this by far.

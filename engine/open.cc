@@ -299,15 +299,16 @@ Status StoreCore::ClaimTables() {
 // From here on the store's history differs from that of a copy, which continues from here, too. The
 // new history's name is durable before anything else is written.
 Status StoreCore::BeginHistory(const wal::RecoveredLog& recovered) {
-  // The log is about to reuse the segments that were cut, headers and all. After a crash then the
-  // log must not show fewer epochs than were used.
+  // The log is about to reuse the segments that were truncated, headers and all. After a crash then
+  // the log must not show fewer epochs than were used.
   const uint64_t used = recovered.next_epoch - 1;
   const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
-  const bool cut = options_.salvage && CAIRN_KEPT(kEpochBeforeCut) &&
-                   used > std::max(kept, manifest_.at_opening().epoch);
+  const bool truncates = options_.salvage && CAIRN_KEPT(kEpochBeforeCut) &&
+                         used > std::max(kept, manifest_.at_opening().epoch);
   Status unwritten;
-  CAIRN_RETURN_IF_ERROR(manifest_.BeginHistory(
-      engine::DrawHistory(*world_.scheduler), recovered.last_sequence, cut ? used : 0, &unwritten));
+  CAIRN_RETURN_IF_ERROR(manifest_.BeginHistory(engine::DrawHistory(*world_.scheduler),
+                                               recovered.last_sequence, truncates ? used : 0,
+                                               &unwritten));
   if (!unwritten.ok()) {
     OnEvent("no room to write MANIFEST at the opening: " + unwritten.ToString());
   }

@@ -22,7 +22,7 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
 // must leave no caller waiting.
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
-  tickets_.CutByPoison(cause);
+  tickets_.EndByPoison(cause);
   space_.gate().Wake();
   {
     const MutexLock lock(&poison_mutex_);

@@ -81,8 +81,8 @@ Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
   if (written_->table.number == 0) return op;
   const uint64_t node = written_->ranges.front().node;
   if (op.node != node) {
-    // The append was to make a new node. Meanwhile the branch's node may have been cut to where it
-    // ends.
+    // The append was to make a new node. Meanwhile the branch's node may have been trimmed to where
+    // it ends.
     op.flags |= kOpNewNode;
     op.other = head_->node;
     op.node = node;

@@ -76,12 +76,12 @@ std::optional<Result<Ticket>> CoalescedAppends::Append(BranchId id, const Delta&
                .bytes = RawBytes(*model, delta),
                .ticket = MakeTicket(id, options, kv_shed),
                .states = StatesOf(delta)};
-  Timer::Entry cut;
-  if (deadline_ns != io::kNoDeadline) cut = means_.tickets->CutLater(one.ticket);
+  Timer::Entry timeout;
+  if (deadline_ns != io::kNoDeadline) timeout = means_.tickets->TimeOutLater(one.ticket);
   const Result<bool> accepted = Accept(id, &one);
   if (!accepted.ok()) return accepted.status();
   if (!*accepted) return std::nullopt;
-  if (!cut.empty()) means_.timer->At(deadline_ns, std::move(cut));
+  if (!timeout.empty()) means_.timer->At(deadline_ns, std::move(timeout));
   if (!one.flush.empty()) {
     means_.timer->At(means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns,
                      std::move(one.flush));

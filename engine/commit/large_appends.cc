@@ -136,16 +136,16 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   state->length = length + borrowed.delta.tokens.size();
   state->started_ns = means_.world.scheduler->MonotonicNs();
   const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
-  std::shared_ptr<Timer::Entry> cut;  // Shared: posted functions must be copyable.
+  std::shared_ptr<Timer::Entry> timeout;  // Shared: posted functions must be copyable.
   if (deadline_ns != io::kNoDeadline) {
-    cut = std::make_shared<Timer::Entry>(means_.tickets->CutLater(state));
+    timeout = std::make_shared<Timer::Entry>(means_.tickets->TimeOutLater(state));
   }
   AppendOptions own = options;
   own.queue = nullptr;
   const auto arrived = borrowed.source.arrival.arrived;
   const auto job = [this, store = means_.host->Hold(), borrowed = std::move(borrowed), own, length,
-                    deadline_ns, cut, state] {
-    if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, cut.get());
+                    deadline_ns, timeout, state] {
+    if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, timeout.get());
   };
   if (arrived == nullptr) {
     means_.executor->Post(job);
@@ -157,10 +157,10 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   return Ticket(state);
 }
 
-// The job. `cut`: entry for the ticket's deadline, if it has one.
+// The job. `timeout`: entry for the ticket's deadline, if it has one.
 void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
                        uint64_t deadline_ns, const std::shared_ptr<TicketState>& state,
-                       Timer::Entry* cut) {
+                       Timer::Entry* timeout) {
   const Large large{.branch = borrowed.branch,
                     .delta = borrowed.delta,
                     .expected = borrowed.expected,
@@ -188,7 +188,7 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
   means_.tickets->Register(applied->sequence, options.durability, state);
   means_.log->Request(applied->sequence, options.durability == Durability::kPower);
   state->FinishIfCancelled();
-  if (cut != nullptr) means_.timer->At(deadline_ns, std::move(*cut));
+  if (timeout != nullptr) means_.timer->At(deadline_ns, std::move(*timeout));
 }
 
 // ---------------------------------------------------------------- gathered

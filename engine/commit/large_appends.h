@@ -76,7 +76,7 @@ class LargeAppends {
   uint64_t LogBytes(const ModelSpec& model, const Delta& delta) const;
   Result<Ticket> PostBegun(Borrowed borrowed, const AppendOptions& options, uint64_t length);
   void Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
-           uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* cut);
+           uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* timeout);
   Result<Applied> Gather(const Large& large, uint64_t length);
   Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
   static Status AwaitSource(const Large& large);

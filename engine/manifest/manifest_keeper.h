@@ -39,11 +39,11 @@ class ManifestKeeper {
   // The log, which outlives all other calls, and the epoch in which this store writes it.
   void SetLog(wal::Log* log, uint64_t epoch);
   Status WriteFirst();
-  // Begins a new history that continues from `last_sequence`. `cut_epoch`, if it is not 0, was used
-  // in a part of the log that is about to be cut off. A full disk does not keep the store from
-  // being opened, if nothing is lost by it: then Ok, and `unwritten` says why the history did not
-  // change.
-  Status BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t cut_epoch,
+  // Begins a new history that continues from `last_sequence`. `truncated_epoch`, if it is not 0,
+  // was used in a part of the log that is about to be truncated. A full disk does not keep the
+  // store from being opened, if nothing is lost by it: then Ok, and `unwritten` says why the
+  // history did not change.
+  Status BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t truncated_epoch,
                       Status* unwritten);
   // Removes older files than the one that was read.
   Status RemoveOld();

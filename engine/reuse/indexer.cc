@@ -195,9 +195,9 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
         if (IsOfObject(means_.write->tree(), committed)) return;
         return Note(op.node, op.position, committed.sequence);
       case OpKind::kJoin: return Note(op.node, 0, committed.sequence);
-      case OpKind::kCut: return NoteCut(op.node, op.position);
+      case OpKind::kTrim: return OnTrim(op.node, op.position);
       case OpKind::kRewind:
-        if ((op.flags & kOpInPlace) != 0) NoteCut(op.node, op.position);
+        if ((op.flags & kOpInPlace) != 0) OnTrim(op.node, op.position);
         return;
       case OpKind::kNamespace: return NotePolicy(op);
       default: return;
@@ -236,10 +236,10 @@ void Indexer::NoteIn(Noted* noted, uint64_t node, uint64_t from) {
   entry->second = std::min(entry->second, from);
 }
 
-void Indexer::NoteCut(uint64_t node, uint64_t position) {
+void Indexer::OnTrim(uint64_t node, uint64_t position) {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
-  digests_.Cut(node, position);
+  digests_.Trim(node, position);
 }
 
 void Indexer::NotePolicy(const Op& op) {

@@ -131,7 +131,7 @@ class Indexer final : public CommitObserver {
   void Tell(const char* what, const Status& why);
   void Note(uint64_t node, uint64_t from, uint64_t sequence);
   static void NoteIn(Noted* noted, uint64_t node, uint64_t from);
-  void NoteCut(uint64_t node, uint64_t position);
+  void OnTrim(uint64_t node, uint64_t position);
   void NotePolicy(const Op& op);
   Status Drain(size_t nodes_max, bool* all);
   Status DrainTaken(Noted work);
@@ -201,7 +201,7 @@ class Indexer final : public CommitObserver {
 Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
                bool memory_only);
 
-// What reading ends with when the node was cut or dropped meanwhile.
+// What reading ends with when the node was trimmed or dropped meanwhile.
 inline bool MayHaveMoved(const Status& status) {
   return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kInvalidArgument;
 }

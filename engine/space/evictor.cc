@@ -7,7 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "engine/constants.h"
-#include "engine/space/cut.h"
+#include "engine/space/trim.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/liveness.h"
 #include "engine/tree/reserved_names.h"
@@ -89,7 +89,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     }
     if (op->kind == OpKind::kDrop) {
       means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);
-      CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // Cutting frees bytes, too.
+      CAIRN_RETURN_IF_ERROR(TrimNodes(means_, flusher_));  // Trimming frees bytes, too.
       std::lock_guard lock(mutex_);
       const uint64_t died = tree_.sums().died_bytes() - died_before;
       if (IsReserved(ns)) kv_bytes = died;  // Nearly all that an object is.

@@ -8,7 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "engine/constants.h"
-#include "engine/space/cut.h"
+#include "engine/space/trim.h"
 #include "engine/tree/tree_loader.h"
 
 namespace cairn::engine {
@@ -292,7 +292,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   // Before sealing, while the ids are in memory: reading them back from tables one by one took ten
   // times as long as the seal.
   if (means_.indexer != nullptr) means_.indexer->CatchUpAll([this] { return !pacer_.stopped(); });
-  const Status cut = CutLoose(means_, &flusher_);  // Nothing else depends on it.
+  const Status trimmed = TrimNodes(means_, &flusher_);  // Nothing else depends on it.
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
   // Makes tables beside the log segments that they replace. They do not use the reserve, which is
   // for one segment after the other.
@@ -339,7 +339,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());  // Joins may have ended the last use of some.
   round_.KeepGoing(means_.log->ReleaseBelow(0));    // Those that could not be released before.
-  return outcome().ok() ? cut : outcome();
+  return outcome().ok() ? trimmed : outcome();
 }
 
 // Waits until the thread is woken, or something expires. True: `idle_work` should be done, and the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Appends: what they do to the tree, and how it is undone. (Seals: apply_seal.cc, cuts: cut.cc,
+// Appends: what they do to the tree, and how it is undone. (Seals: apply_seal.cc, trims: trim.cc,
 // evictions and fills: evict.cc, joins: join.cc.)
 #include <algorithm>
 #include <memory>

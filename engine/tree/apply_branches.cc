@@ -166,7 +166,7 @@ Status TreeChanges::ApplyRewind(const Op& op) {
     if (IsNeeded(*tree_, *node, op.position + 1, head->id)) {
       return Unfit(op, "others need what it cuts off");
     }
-    CutNode(node, std::vector<uint64_t>(lengths.size(), op.position));
+    TrimNode(node, std::vector<uint64_t>(lengths.size(), op.position));
     for (uint64_t& length : lengths) length = std::min(length, op.position);
     MoveHead(head, node, std::move(lengths));
     return Status::Ok();

@@ -75,8 +75,8 @@ uint64_t EvictedBytes(const Tree& tree, const Op& op);
 // needed by others, in use (Residency::Use) or of another namespace, or memory does not have
 // everything that needs it.
 Result<Op> ResolveJoin(const Tree& tree, uint64_t node);
-// The op that cuts a loose node to its farthest ref (cut.cc). kNotFound: it is gone, reaches no
+// The op that trims a node to its farthest ref (trim.cc). kNotFound: it is gone, reaches no
 // farther, or memory does not know that ref.
-Result<Op> ResolveCut(const Tree& tree, uint64_t node);
+Result<Op> ResolveTrim(const Tree& tree, uint64_t node);
 
 }  // namespace cairn::engine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data computed from KV (landmarks, low-rank keys, ...) lies in tables of its own, which nodes
-// name, by the position up to which the path was read. It lives as long as that content: a cut or
+// name, by the position up to which the path was read. It lives as long as that content: a trim or
 // an eviction below the position removes it, a join hands it on, and it dies with the node. Its
 // table is then deleted like any other that nothing needs.
 #include <algorithm>

@@ -137,7 +137,7 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   // Nothing needs the parent's content beyond the place where the child leaves it.
   std::vector<uint64_t> ends;
   for (const Lane& lane : node->lanes) ends.push_back(lane.start);
-  CutNode(parent, ends);
+  TrimNode(parent, ends);
 
   NoteMoved(*parent, node->id);
   RelinkAbove(*parent, node->id);

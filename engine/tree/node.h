@@ -139,8 +139,8 @@ struct Node {
   const Ref* farthest() const {
     return refs.empty() || *refs.rbegin() < refs_from ? nullptr : &*refs.rbegin();
   }
-  // It may reach beyond its farthest ref. In Leftovers::loose then.
-  bool loose = false;
+  // It may reach beyond its farthest ref. In Leftovers::untrimmed then.
+  bool untrimmed = false;
 
   // The index's version of a list of this node (tree_records.h): its chunks, and how many of its
   // entries are still as they were dumped.
@@ -152,7 +152,7 @@ struct Node {
   struct Dumped {
     std::vector<DumpedList> lanes;   // Empty: nothing yet.
     uint64_t parent = 0, start = 0;  // And the position at which it leaves it.
-    bool loose = false;
+    bool untrimmed = false;
     DumpedList samplers, metadata, derived, spans;
     void LaneChanged(size_t lane, size_t index) {
       if (!lanes.empty()) lanes[lane].Changed(index);

@@ -25,8 +25,8 @@ enum NodeField : uint16_t {
   kNodeLanes = 4,   // LaneBytes each.
   kNodeStates = 5,  // Chunks of samplers, metadata, spans: u32 each.
   kNodeNamespace = 6,
-  kNodeKvGone = 7,  // 1, or absent.
-  kNodeLoose = 8,   // 1: it has a D record; or absent.
+  kNodeKvGone = 7,     // 1, or absent.
+  kNodeUntrimmed = 8,  // 1: it has a D record; or absent.
   // 1: some of its extents are approximate; or absent. So that a reader which does not know them
   // refuses.
   kNodeApproximate = 9,
@@ -193,7 +193,7 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   fields.Bytes(kNodeStates, std::as_bytes(std::span(states)));
   if (!node.ns.empty()) fields.Text(kNodeNamespace, node.ns);
   if (node.kv_gone) fields.U64(kNodeKvGone, 1);
-  if (node.loose) fields.U64(kNodeLoose, 1);
+  if (node.untrimmed) fields.U64(kNodeUntrimmed, 1);
   const auto approximate = [](const Lane& lane) {
     return std::any_of(lane.extents.begin(), lane.extents.end(),
                        [](const Extent& extent) { return !extent.exact; });
@@ -202,8 +202,8 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
     fields.U64(kNodeApproximate, 1);
   }
   if (!node.derived.empty()) fields.U64(kNodeDerived, Chunks(node.derived.size()));
-  if (node.loose && !dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
-  if (!node.loose && dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
+  if (node.untrimmed && !dumped.untrimmed) CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
+  if (!node.untrimmed && dumped.untrimmed) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   const uint64_t start = node.lanes[kTokenLane].start;
   if (dumped.parent != node.parent || dumped.start != start) {
     CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
@@ -230,7 +230,7 @@ Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
   CAIRN_RETURN_IF_ERROR(chunks(kDerivedLane, node.dumped.derived));
   CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.dumped.spans));
   CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
-  if (node.dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
+  if (node.dumped.untrimmed) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   return batch->Delete(Key('N', node.id));
 }
 
@@ -244,7 +244,7 @@ Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view val
   node->owner = fields.U64Or(kNodeOwner, 0);
   node->ns = fields.TextOr(kNodeNamespace, "");
   node->kv_gone = fields.U64Or(kNodeKvGone, 0) != 0;
-  node->loose = fields.U64Or(kNodeLoose, 0) != 0;
+  node->untrimmed = fields.U64Or(kNodeUntrimmed, 0) != 0;
   const auto lanes = fields.BytesOr(kNodeLanes, {});
   if (lanes.empty() || lanes.size() % sizeof(LaneBytes) != 0) return Damaged(key, "bad lanes");
   for (size_t at = 0; at < lanes.size(); at += sizeof(LaneBytes)) {
@@ -284,7 +284,7 @@ void NoteDumped(Node* node) {
   node->in_index = true;
   node->dumped.parent = node->parent;
   node->dumped.start = node->lanes[kTokenLane].start;
-  node->dumped.loose = node->loose;
+  node->dumped.untrimmed = node->untrimmed;
   node->dumped.lanes.resize(node->lanes.size());
   for (size_t i = 0; i < node->lanes.size(); ++i) {
     note(&node->dumped.lanes[i], node->lanes[i].extents.size());

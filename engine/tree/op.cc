@@ -83,7 +83,7 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kKeep: return "keep";
     case OpKind::kNamespace: return "namespace";
     case OpKind::kJoin: return "join";
-    case OpKind::kCut: return "cut";
+    case OpKind::kTrim: return "cut";  // The name that tools print.
     case OpKind::kDerive: return "derive";
   }
   return "unknown";

@@ -55,7 +55,7 @@ enum class OpKind : uint16_t {
   kKeep = 13,   // branch; policy: pinned, priority, ttl.
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
   kJoin = 15,       // node, other: its parent, which nothing else needs; the node takes it in.
-  kCut = 16,        // node, position: where it ends from now on, since nothing reaches beyond.
+  kTrim = 16,       // node, position: where it ends from now on, since nothing reaches beyond.
   // node, position, other: kind, table: computed from the path up to there. Without a table: the
   // mark of that kind is removed.
   kDerive = 17,
@@ -64,7 +64,7 @@ const char* OpKindName(uint16_t kind);
 
 // Flags of the core.
 inline constexpr uint16_t kOpNewNode = 1;  // kAppend: `node` is made, child of `other`.
-inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is cut.
+inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is trimmed.
 inline constexpr uint16_t kOpKnown = 4;    // kModel: known; settings it left unset are set now.
 
 // A lane is a stream with its own length along a path: tokens, or the KV of one layer group.

@@ -82,10 +82,10 @@ class Tree {
   using Namespaces = TreeSums::Namespaces;
   const Namespaces& namespaces() const { return sums_.namespaces(); }
   const NamespaceUse* FindNamespace(std::string_view ns) const { return sums_.FindNamespace(ns); }
-  // Raw bytes that died in tables (TableUses::died_bytes), and those that loose nodes will lose
-  // when they are cut.
+  // Raw bytes that died in tables (TableUses::died_bytes), and those that untrimmed nodes will lose
+  // when they are trimmed.
   uint64_t dead_noted_bytes() const {
-    return table_uses_.died_bytes() + leftovers_.loose_bytes_noted();
+    return table_uses_.died_bytes() + leftovers_.untrimmed_bytes();
   }
 
   // --- The parts

@@ -30,7 +30,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
   tree_->seal_queue().Reserve(unsealed_.capacity());
   tree_->logged().Reserve(touched_.size() + 1 + parts.size() + op.lanes.size());
   ReserveMore(&left_, 2);
-  // Each of them may end in a node that cannot be decided yet, or in a loose one.
+  // Each of them may end in a node that cannot be decided yet, or in an untrimmed one.
   tree_->leftovers().Reserve(left_.capacity());
   Status status;
   switch (op.kind) {
@@ -47,7 +47,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kKeep: status = ApplyKeep(op); break;
     case OpKind::kNamespace: status = ApplyNamespace(op); break;
     case OpKind::kJoin: status = ApplyJoin(op); break;
-    case OpKind::kCut: status = ApplyCut(op); break;
+    case OpKind::kTrim: status = ApplyTrim(op); break;
     case OpKind::kDerive: status = ApplyDerive(op); break;
     case OpKind::kPart:
     case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
@@ -83,7 +83,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
         tree_->residency().MutableNode(filled.node)->lanes[filled.lane].extents;
     const auto at = std::partition_point(extents.begin(), extents.end(),
                                          [&](const Extent& e) { return e.begin < filled.begin; });
-    // A later op of the batch may have cut it off.
+    // A later op of the batch may have trimmed it off.
     if (at == extents.end() || at->place.known()) continue;
     at->place.log = location;
     at->prefix_bytes = location.bytes;

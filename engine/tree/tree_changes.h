@@ -41,7 +41,7 @@ class TreeChanges final : public Transaction::Participant {
   Status ApplyKeep(const Op& op);
   Status ApplyNamespace(const Op& op);
   Status ApplyJoin(const Op& op);
-  Status ApplyCut(const Op& op);
+  Status ApplyTrim(const Op& op);
   Status ApplyDerive(const Op& op);
   void DropDerived(Node* node, uint64_t beyond);
   void ReplaceDerived(Node* node, size_t first, size_t last, std::vector<Mark> now);
@@ -61,7 +61,7 @@ class TreeChanges final : public Transaction::Participant {
   Status AddRange(Node* node, Head* head, const LaneRange& range, const Extent& as);
   Node* MakeNode(const Op& op, const Head& head);
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
-  void CutNode(Node* node, const std::vector<uint64_t>& lengths);
+  void TrimNode(Node* node, const std::vector<uint64_t>& lengths);
   void UseId(uint64_t id);
   void NoteLogged(uint64_t segment, uint64_t node);
 

@@ -4,8 +4,9 @@
 //
 //   B <namespace> 0 <name> 0 [<branch>]   a head; an unnamed one has its number in the key
 //   C                                     the sums (TreeCounts), and the next id
-//   D <node>                              a node that may be loose: its content beyond its farthest
-//                                         R record is dead, and still to be cut off
+//   D <node>                              a node that may be untrimmed: its content beyond
+//                                         its farthest R record is dead, and still to be
+//                                         trimmed
 //   F <table> <node>                      content of the node may lie in this table under the
 //                                         number of a node that was joined with it
 //   H <branch>                            the key of its B record, without the letter

@@ -49,14 +49,14 @@ class AKilledSalvage : public ::testing::TestWithParam<bool> {
     const bool one = GetParam();
     Live(false, [&](Store& store) {
       ASSERT_OK(store.RegisterModel(model_));
-      Append(store, "a", 10, kCut);
+      Append(store, "a", 10, kTrim);
     });
-    Live(false, [&](Store& store) { Append(store, one ? "a" : "b", one ? 55 : 10, kCut); });
-    Live(false, [&](Store& store) { Append(store, one ? "a" : "c", kMany, kCut); });
+    Live(false, [&](Store& store) { Append(store, one ? "a" : "b", one ? 55 : 10, kTrim); });
+    Live(false, [&](Store& store) { Append(store, one ? "a" : "c", kMany, kTrim); });
     ASSERT_OK(disk_->FlipBit("store/log/0000000000000001.log", 5 * 4096 + 20, 2));
   }
 
-  static constexpr uint64_t kCut = 1, kSince = 5;  // Seeds.
+  static constexpr uint64_t kTrim = 1, kSince = 5;  // Seeds.
   static constexpr uint64_t kMany = 262;           // Appends that fill some segments.
   const ModelSpec model_ = TinyModel();
   std::shared_ptr<io::SimDisk> disk_ = std::make_shared<io::SimDisk>();

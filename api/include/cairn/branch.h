@@ -452,7 +452,7 @@ class Branch {
   // when one fails, or in a crash, those before it are there. Branches that share the positions get
   // them as well. Blocking, as AppendSync; the view is borrowed until it returns. Errors: those of
   // AppendSync, and
-  //   kConflict: expected_length; or another call cut the branch meanwhile.
+  //   kConflict: expected_length; or another call shortened the branch meanwhile.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
   // --- How far KV is there. As Info, these read no content.
   // The evicted parts of [begin, end), by group and position. Of a group whose rule is not kAll:

@@ -254,7 +254,7 @@ CAIRN_API cairn_code cairn_branch_append_sync(cairn_branch* branch, const cairn_
 // Attaches recomputed KV to positions that have none. Blocking, as cairn_branch_append_sync, and
 // with its errors. KV beyond kv_length is one delta; positions below it get theirs in steps: when
 // one fails, or in a crash, those before it are there.
-//   CAIRN_CONFLICT: expected_length; or another call cut the branch meanwhile.
+//   CAIRN_CONFLICT: expected_length; or another call shortened the branch meanwhile.
 CAIRN_API cairn_code cairn_branch_fill(cairn_branch* branch, const cairn_kv_view* kv,
                                        const cairn_append_options* options, cairn_error** error);
 

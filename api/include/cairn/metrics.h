@@ -85,7 +85,7 @@ struct StoreMetrics {
   uint64_t rewritten_tables = 0;  // Because enough of them was dead.
   uint64_t merged_tables = 0;     // Small ones that were written into one with others.
   uint64_t joined_nodes = 0;      // Of the tree, taken in by the one node that was left of them.
-  uint64_t cut_nodes = 0;         // Of the tree, cut to what branches still reach of them.
+  uint64_t cut_nodes = 0;         // Of the tree, trimmed to what branches still reach of them.
   // Appends that went into a table of their own, and what of them, before it was packed.
   uint64_t ingests = 0, ingested_bytes = 0;
   // KV that was evicted, as it was stored; branches that were evicted whole, and that expired; KV
