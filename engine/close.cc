@@ -18,7 +18,7 @@ void StoreCore::Destroy(StoreCore* core) {
 }
 
 // Only the time of the next opening depends on it.
-void StoreCore::DumpAtClose() {
+void StoreCore::FlushTreeAtClose() {
   {
     std::lock_guard lock(committer_.mutex());
     const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
@@ -27,15 +27,15 @@ void StoreCore::DumpAtClose() {
     // open the store. Until then another opening may recover them, with the damaged file.
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
-    // The last dump may have stopped after its first step.
-    const bool names_hints = indexer_ != nullptr && indexer_->WantDump(/*at_close=*/true);
+    // The last tree flush may have stopped after its first step.
+    const bool names_hints = indexer_ != nullptr && indexer_->WantTreeFlush(/*at_close=*/true);
     if (!gives_up && !names_hints && !space_.flusher().IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
       return;
     }
   }
-  const Status dumped = Guarded([this] { return space_.flusher().Dump(); });
-  if (!dumped.ok()) OnEventOf("closing: the index was not brought up to date: ", dumped);
+  const Status flushed = Guarded([this] { return space_.flusher().FlushTree(); });
+  if (!flushed.ok()) OnEventOf("closing: the index was not brought up to date: ", flushed);
 }
 
 Status StoreCore::CloseLog() {
@@ -61,7 +61,7 @@ Status StoreCore::Close() {
   objects_.Stop();
   background_executor_.reset();
   if (indexer_ != nullptr) indexer_->Stop();
-  if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
+  if (!options_.read_only && log_->poisoned().ok()) FlushTreeAtClose();
   timer_->Stop();
   // CoalescedAppends accepts an append under the commit lock, and only while the store is open.
   // Once this thread has had the lock, no more are accepted, and EndAll flushes all that were.

@@ -210,18 +210,18 @@ inline constexpr size_t kTableSourcesMax = 32768;
 // Tree entries that one load examines to make room for what it brings. Few: when most are in use,
 // examining each of them every time would cost more than the load.
 inline constexpr size_t kTrimSteps = 64;
-// The tree is also dumped when a replay would read a quarter as many branches and nodes as records
+// The tree is also flushed when a replay would read a quarter as many branches and nodes as records
 // may be replayed: these reads are most of the time of a replay.
 inline constexpr uint64_t kReplayRecordsPerRead = 4;
-// When this many branches and nodes changed they are dumped into the memory of the index. That
+// When this many branches and nodes changed they are flushed into the memory of the index. That
 // bounds the commit lock's hold to some milliseconds, and how much of the tree cannot be trimmed.
 // (1.1 us to encode each entry, and half as much again to insert its records.)
-inline constexpr size_t kDumpEntriesMax = 1024;
-// A dump that cannot wait for the end of a merge adds a table that every lookup asks until the next
-// merge. So it waits until this many times the usual number of records has gathered.
+inline constexpr size_t kTreeFlushEntriesMax = 1024;
+// A tree flush that cannot wait for the end of a merge adds a table that every lookup asks until
+// the next merge. So it waits until this many times the usual number of records has gathered.
 inline constexpr uint64_t kReplayShareInMerge = 2;
-// Closing dumps when more than this share of that gathered: else the next opening would wait for
-// it.
+// Closing flushes the tree when more than this share of that gathered: else the next opening would
+// wait for it.
 inline constexpr uint64_t kReplayShareAtClose = 16;
 // Branches that a listing reads together.
 inline constexpr size_t kNamesAtOnce = 256;
@@ -254,14 +254,14 @@ inline constexpr uint64_t kPaceCreditNs = 10'000'000;
 // A wait for the rate is cut into pieces of this, so that haste which nobody signalled is noticed.
 inline constexpr uint64_t kPaceLookAgainNs = 100'000'000;
 
-// A dump is half a megabyte, and merging four of them downwards must not delay the next one. So the
-// first level is small, and a million branches make a dozen tables.
+// A tree flush is half a megabyte, and merging four of them downwards must not delay the next one.
+// So the first level is small, and a million branches make a dozen tables.
 inline constexpr uint64_t kIndexTableBytes = 16u << 20;
 inline constexpr uint64_t kIndexLevel1Bytes = 16u << 20;
 
 // Eviction begins when an eighth of a cap is left, so that appends seldom wait for it, and goes on
-// until a quarter is left: each pass costs a dump, and afterwards tables with dead bytes are worth
-// rewriting.
+// until a quarter is left: each pass costs a tree flush, and afterwards tables with dead bytes are
+// worth rewriting.
 inline constexpr uint64_t kEvictionBeginsShare = 8, kEvictionEndsShare = 4;
 // Branches read ahead in the order of eviction, or of expiry: some blocks of the index.
 inline constexpr size_t kEvictAhead = 256;
@@ -271,9 +271,10 @@ inline constexpr uint64_t kRefusedAgainNs = 10'000'000;
 // Refused calls that do not wait, of which the store remembers what they asked for. If there are
 // more, all of them are forgotten, and ask again.
 inline constexpr size_t kBusyAsksMax = 1024;
-// Expired branches are looked for no more often than this: each time costs a dump.
+// Expired branches are looked for no more often than this: each time costs a tree flush.
 inline constexpr uint64_t kExpiryStepNs = 1'000'000'000;
-// A read is written down for the order of eviction once in so long: it costs records in a dump.
+// A read is written down for the order of eviction once in so long: it costs records in a tree
+// flush.
 inline constexpr uint64_t kUsedGranularityNs = 1'000'000'000;
 
 // Blocks of the index kept for one verification, which reads each once or twice.
@@ -288,10 +289,10 @@ inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
 
 // Reserve of max_bytes, or of the disk, that only the giving back of space may use
 // (engine/commit/ledger.h): one log segment, which packs to about what it held; another one, for
-// when the log has no segment left to log that table in; and, as a share of max_bytes, room to dump
-// and merge the index (the first level and four dumps are 18 MiB) and to rewrite the live part of a
-// table. Content sealed into one table fits into the reserve less that segment. At least some small
-// index tables.
+// when the log has no segment left to log that table in; and, as a share of max_bytes, room to
+// flush the tree and merge the index (the first level and four tree flushes are 18 MiB) and to
+// rewrite the live part of a table. Content sealed into one table fits into the reserve less that
+// segment. At least some small index tables.
 inline constexpr uint64_t kReserveShare = 32;
 inline constexpr uint64_t kReserveBytesMin = 128u << 10;
 inline constexpr uint64_t kReserveBytesMax = 64u << 20;

@@ -214,7 +214,7 @@ Status StoreCore::OpenFiles() {
       next->index_sequence = last;
       next->replay_from = log_->written_end();
     }));
-    space_.flusher().SetDumped(opened.index_sequence);
+    space_.flusher().SetFlushed(opened.index_sequence);
   }
   // Hints that were given up have no tables any more.
   const bool kept = indexer_ != nullptr && indexer_->ForManifest(opened.index_sequence).has_value();

@@ -126,7 +126,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
 
   // --- close.cc
   static void Destroy(StoreCore * core);
-  void DumpAtClose();
+  void FlushTreeAtClose();
   Status CloseLog();
 
   // --- store_core.cc

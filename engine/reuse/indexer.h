@@ -5,7 +5,7 @@
 //
 //   noted      OnCommitted, live and in a replay                     a number a node; commit lock
 //   caught up  a search, for what came before it; the background,
-//              behind an opening, before it seals and for a dump     ids are read, hashed, put
+//              behind an opening, before seals and tree flushes      ids are read, hashed, put
 //   flushed    before the manifest that names what was indexed     space/index_flusher.h
 //
 // So after a crash the hints lack what the replay tells of, and nothing else, and are caught up as
@@ -22,7 +22,7 @@
 // tail; reading 100,000 takes less than hashing them.
 //
 // Thread-safe, but for Open, Start and Stop. No lock may be held around CatchUp, CatchUpAll,
-// Forget and OnDumped, which read.
+// Forget and OnTreeFlushed, which read.
 #pragma once
 
 #include <atomic>
@@ -104,8 +104,9 @@ class Indexer final : public CommitObserver {
   uint64_t changes() const { return changes_.load(); }
 
   // --- The space thread's
-  // A dump was applied, up to this sequence. Catches up with all that is in it, and flushes that.
-  void OnDumped(uint64_t sequence);
+  // A tree flush was applied, up to this sequence. Catches up with all that is in it, and flushes
+  // that.
+  void OnTreeFlushed(uint64_t sequence);
   // What MANIFEST may say of the hints when the index of the tree has this sequence. Nothing: they
   // do not know all of it.
   std::optional<NamedIndex> ForManifest(uint64_t sequence) const;
@@ -113,8 +114,8 @@ class Indexer final : public CommitObserver {
   bool IsFull() const;
   Status Flush();
   // They are to be made anew, or are whole, and no manifest says so. What could not be flushed is
-  // tried again with the dumps that come anyway, and at the close.
-  bool WantDump(bool at_close) const;
+  // tried again with the tree flushes that come anyway, and at the close.
+  bool WantTreeFlush(bool at_close) const;
   // What the log must have durably before a manifest may name what is in their tables.
   uint64_t log_needed() const { return log_needed_.load(); }
 
@@ -144,7 +145,7 @@ class Indexer final : public CommitObserver {
   Status ReadAll(IndexTask* task);
   Status AddIds(IndexTask* task, std::span<const TokenId> ids);
   void CountDead();
-  bool FlushForDump();
+  bool FlushForTree();
   Status FlushAll();
   bool BeginRebuild();
   void Rebuild();

@@ -67,7 +67,7 @@ class PrefixFinder::Hold {
     lease_ = write_.tree().leases().Grant(parts, UINT64_MAX);
   }
   // Under the commit lock: what the tree of that generation says is what it said when this began. A
-  // writer's has another generation after each dump, with the same in it.
+  // writer's has another generation after each tree flush, with the same in it.
   bool Covers(uint64_t generation) const {
     if (write_.options->read_only) return generation == generation_;
     return write_.committer->rolled_back() == rolled_back_;

@@ -56,7 +56,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
             if (!spared) return ResolveDrop(tree, branch);
             tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
             ++spared_;
-            // No log record has that use, and until it is dumped the branch stays in memory.
+            // No log record has that use, and until it is flushed the branch stays in memory.
             static_cast<void>(flusher_->BecomesDue(means_.log->last_reserved_sequence()));
             return Status(StatusCode::kNotFound, "an object that was touched");
           }
@@ -80,7 +80,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
       needs.nodes.insert(needs.nodes.end(), missing.nodes.begin(), missing.nodes.end());
       continue;
     }
-    if (spared) return flusher_->DumpIfDue();
+    if (spared) return flusher_->FlushTreeIfDue();
     if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
     uint64_t kv_bytes = bytes;
     {
@@ -98,7 +98,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     means_.counters->evicted_bytes.fetch_add(kv_bytes, std::memory_order_relaxed);
     *freed += bytes;
     if (!more) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
     CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
   }
 }
@@ -127,7 +127,7 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
     const uint8_t stage = round == 2 ? 1 : 0;
     if (round == 1 && spared_ == 0) continue;
     if (round != 0)
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // New candidates are in the order then.
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // New candidates are in the order then.
     std::vector<Line> lines;
     {
       std::lock_guard lock(mutex_);
@@ -228,7 +228,7 @@ Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool*
     }
   }
   if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index then has the order.
+  CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // The index then has the order.
   uint64_t freed = 0;
   for (const auto& [name, bytes] : wanted) {
     uint64_t freed_there = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Eviction, on the space thread. Its candidates are read from the index, in order
-// (tree/tree_records.h, U), after a dump: so it costs no memory, however many branches there are.
-// Changes of a branch since the dump are seen when it is loaded.
+// (tree/tree_records.h, U), after a tree flush: so it costs no memory, however many branches there
+// are. Changes of a branch since the tree flush are seen when it is loaded.
 //
 // Eviction changes the tree by log records alone. Space is reclaimed as always, when tables die or
 // are rewritten and log segments retire. No lock may be held around calls.

@@ -30,7 +30,7 @@ Status Expirer::CountFutureAsNow() {
     in_memory = tree_.residency().AnyUsedAfter(means_.host->NowNs());
     for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
   }
-  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index then has all of them.
+  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // The index then has all of them.
   for (const std::string& ns : namespaces) {
     TreeRecords::Evictable from;
     while (true) {
@@ -53,7 +53,7 @@ Status Expirer::CountFutureAsNow() {
           return loaded;
         }
       }
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
     }
   }
   counted_ = true;
@@ -74,7 +74,7 @@ Status Expirer::DropExpired() {
     TreeRecords::Expiring from;  // Continue behind it: leased or damaged ones stay.
     while (true) {
       size_t dropped = 0;
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
       CAIRN_ASSIGN_OR_RETURN(
           const std::vector<TreeRecords::Expiring> expired,
           TreeRecords::ReadExpired(*means_.index, now_ns, from, kEvictAhead, &next_ns));

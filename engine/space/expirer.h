@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Drops branches whose time to live has ended, on the space thread: replay reads no clock. They are
-// read from the index, in order (tree/tree_records.h, X), after a dump. No lock may be held around
-// calls, except where that is said.
+// read from the index, in order (tree/tree_records.h, X), after a tree flush. No lock may be held
+// around calls, except where that is said.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ Status LogRetirer::RetireSome(std::span<const wal::SegmentInfo> segments, bool* 
   }
   if (log_start_ <= last) {
     if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(sealer_->SealUpTo(last));
-    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->Dump());
+    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
     std::lock_guard lock(mutex_);
     if (means_.reader->pins().LowestOfParts() <= last) {
       means_.round->NoteHeld(means_.reader->pins().HoldSegment(last));

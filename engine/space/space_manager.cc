@@ -60,9 +60,9 @@ void SpaceManager::SetLog(wal::Log* log, io::ParallelFor* parallel_for) {
   gauge_.SetLog(log);
 }
 
-void SpaceManager::SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence) {
+void SpaceManager::SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t flushed_sequence) {
   means_.index = std::move(index);
-  flusher_.SetDumped(dumped_sequence);
+  flusher_.SetFlushed(flushed_sequence);
 }
 
 Status SpaceManager::Start() {
@@ -302,7 +302,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
     CAIRN_RETURN_IF_ERROR(leave(all ? sealer_.SealUpTo(UINT64_MAX) : sealer_.SealDue()));
   }
   const bool sealed = at_once && outcome().ok();
-  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.Dump() : flusher_.DumpIfDue()));
+  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.FlushTree() : flusher_.FlushTreeIfDue()));
   gate_.BeginGivingBack();
   while (true) {
     bool retired = true, rewritten = true, rewrote = false;
@@ -334,7 +334,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   if (all && !sealed) {
     left = Status::Ok();
     CAIRN_RETURN_IF_ERROR(leave(sealer_.SealUpTo(UINT64_MAX)));
-    CAIRN_RETURN_IF_ERROR(leave(flusher_.Dump()));
+    CAIRN_RETURN_IF_ERROR(leave(flusher_.FlushTree()));
   }
   if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());  // Joins may have ended the last use of some.

@@ -49,7 +49,7 @@ class SpaceManager final : public DataRoomWatcher {
   // --- For the opening, by one thread.
   void SetLog(wal::Log* log, io::ParallelFor* parallel_for);
   // The index of a store that writes. It holds the tree up to this sequence.
-  void SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence);
+  void SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t flushed_sequence);
   // kIoError when the system refuses a thread.
   Status Start();
 

@@ -48,7 +48,7 @@ TableSeries::TableSeries(const SpaceMeans& means, IndexFlusher* flusher, DeadTab
       reader_(means.reader, [&means, flusher](uint64_t written_bytes) -> Status {
         CAIRN_RETURN_IF_ERROR(means.pacer->Take(0, written_bytes));
         CAIRN_RETURN_IF_ERROR(means.log->poisoned());
-        return flusher->DumpIfDue();
+        return flusher->FlushTreeIfDue();
       }) {}
 
 // The reserve has room for one table at a time.
@@ -95,7 +95,7 @@ Status TableSeries::WriteBeside(Table* next, Status* proved) {
       ended = proof.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
       pacer.StandNoMore();
       if (written.ok()) written = pacer.GoOn();
-      if (written.ok()) written = Guarded([&] { return flusher_->DumpIfDue(); });
+      if (written.ok()) written = Guarded([&] { return flusher_->FlushTreeIfDue(); });
     }
     pacer.End();
     return written;
@@ -139,7 +139,7 @@ Status TableSeries::Write(Table* table) {
 Status TableSeries::ProveHere() {
   return Prove([this](uint64_t read_bytes) -> Status {
     CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, 0));
-    return flusher_->DumpIfDue();
+    return flusher_->FlushTreeIfDue();
   });
 }
 

@@ -9,7 +9,7 @@
 // While a table is written another thread proves the one before. That needs room for both beside
 // the reserve, memory, and that nobody else uses the device or all wait for the background: then
 // the device reads and writes at once, and one core unpacks while another packs. Otherwise a table
-// is proved before the next is written. Dumps that are due are made all the while.
+// is proved before the next is written. Tree flushes that are due are made all the while.
 //
 // For the space thread, for one stretch of sealing; no lock may be held around calls. A crash costs
 // the tables that the tree was not told of; the next opening removes their files.

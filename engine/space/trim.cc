@@ -14,7 +14,7 @@ using Lock = Committer::Lock;
 Status TrimNodes(const SpaceMeans& means, IndexFlusher* flusher) {
   Tree& tree = means.tree();
   while (true) {
-    CAIRN_RETURN_IF_ERROR(flusher->DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher->FlushTreeIfDue());
     CAIRN_RETURN_IF_ERROR(means.pacer->GoOn());
     UsedNodes used(means.committer);
     uint64_t node = 0;

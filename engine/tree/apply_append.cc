@@ -183,8 +183,8 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
     if (!marks.empty() && marks.back().position == range.begin) {
       tree_->table_uses().Use(marks.back().place, 1, -1);
       marks.pop_back();
-      Node::Dumped& dumped = node->dumped;
-      (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata).Changed(marks.size());
+      Node::Flushed& flushed = node->flushed;
+      (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata).Changed(marks.size());
     }
     marks.push_back({range.begin, range.strip, place});
     if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);

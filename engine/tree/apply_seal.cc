@@ -85,7 +85,7 @@ void TreeChanges::ReplaceExtents(Node* node, size_t lane, size_t first, size_t l
     for (const Extent& extent : into) tree->UseExtent(node, lane, extent, 1);
   };
   tree_->dirty().Touch(node);
-  node->dumped.LaneChanged(lane, first);
+  node->flushed.LaneChanged(lane, first);
   transaction_->PushUndo(
       [swap, count = now.size(), before = std::move(before)] { swap(count, before); });
   swap(last - first, now);
@@ -100,8 +100,8 @@ Status TreeChanges::SealMark(Node* node, const SealedRange& range, const Place& 
                                                ": no state at " + std::to_string(range.begin));
   }
   tree_->dirty().Touch(node);
-  Node::Dumped& dumped = node->dumped;
-  (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata)
+  Node::Flushed& flushed = node->flushed;
+  (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata)
       .Changed(static_cast<size_t>(mark - marks.begin()));
   transaction_->PushUndo([tree = tree_, mark, before = mark->place] {
     tree->table_uses().Use(mark->place, 1, -1);

@@ -115,7 +115,7 @@ void TreeChanges::ReplaceDerived(Node* node, size_t first, size_t last, std::vec
   use(gone, -1);
   use(now, 1);
   node->derived.swap(*other);
-  node->dumped.derived.Changed(first);
+  node->flushed.derived.Changed(first);
   tree_->residency().Charge(node);
   transaction_->PushUndo(std::move(undo));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The part of the tree in which the index is out of date: ids of everything that changed since the
-// last dump, also of what is gone. A dump (tree_records.h) writes exactly that, then clears it.
-// Part of a Tree: the commit lock guards it. No I/O.
+// last tree flush, also of what is gone. A tree flush (tree_records.h) writes exactly that, then
+// clears it. Part of a Tree: the commit lock guards it. No I/O.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ class DirtyRecords {
   std::span<const uint64_t> heads() const { return heads_; }
   std::span<const uint64_t> nodes() const { return nodes_; }
   std::span<const uint64_t> models() const { return models_; }
-  // Tables that were forgotten since the last dump.
+  // Tables that were forgotten since the last tree flush.
   std::span<const uint64_t> gone_tables() const { return gone_tables_; }
   size_t count() const { return heads_.size() + nodes_.size(); }  // Branches and nodes.
-  // All of it is dumped. The marks of heads and nodes are cleared by the caller. Cannot fail.
+  // All of it is flushed. The marks of heads and nodes are cleared by the caller. Cannot fail.
   void Clear();
 
   // About how many branches and nodes a replay of the changes since ForgetReplayReads would read

@@ -240,11 +240,11 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   sums.CountLanes(*node, model, 1);
   tree_->dirty().Touch(parent);
   tree_->dirty().Touch(node);
-  for (Node::DumpedList& lane : node->dumped.lanes) lane.Changed(0);
-  node->dumped.samplers.Changed(0);
-  node->dumped.metadata.Changed(0);
-  node->dumped.derived.Changed(0);
-  node->dumped.spans.Changed(0);
+  for (Node::FlushedList& lane : node->flushed.lanes) lane.Changed(0);
+  node->flushed.samplers.Changed(0);
+  node->flushed.metadata.Changed(0);
+  node->flushed.derived.Changed(0);
+  node->flushed.spans.Changed(0);
   tree_->residency().Charge(node);
   tree_->residency().Charge(parent);
 }

@@ -28,8 +28,8 @@ class Leftovers {
   void NoteUndecided(uint64_t node) { undecided_.push_back(node); }
   bool EraseUndecided(uint64_t node);  // False: it was not undecided.
 
-  // Each once; some may be gone, or trimmed in a replay. They survive dumps and reopening, until it
-  // is known that they are not, or no longer, untrimmed.
+  // Each once; some may be gone, or trimmed in a replay. They survive tree flushes and reopening,
+  // until it is known that they are not, or no longer, untrimmed.
   std::span<const uint64_t> untrimmed() const { return untrimmed_; }
   // `bytes`: raw bytes that it will lose when it is trimmed. REQUIRES: room.
   void MarkUntrimmed(uint64_t node, uint64_t bytes);

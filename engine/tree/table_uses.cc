@@ -48,7 +48,7 @@ void TableUses::NoteJoined(std::span<const Joined> joined) {
   joined_.insert(joined_.end(), joined.begin(), joined.end());
 }
 
-void TableUses::NoteDumped() {
+void TableUses::MarkFlushed() {
   for (auto& [number, table] : tables_) table.dirty = false;
   joined_.clear();
 }

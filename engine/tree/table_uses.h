@@ -33,13 +33,13 @@ class TableUses {
   // The table's file is gone. REQUIRES: it is known, and nothing in it is live.
   void Forget(uint64_t number);
 
-  // {table, node} since the last dump: content of the node lies in this table under the number of a
-  // node that it was joined with; some twice.
+  // {table, node} since the last tree flush: content of the node lies in this table under the
+  // number of a node that it was joined with; some twice.
   using Joined = std::pair<uint64_t, uint64_t>;
   std::span<const Joined> joined() const { return joined_; }
   void NoteJoined(std::span<const Joined> joined);
 
-  void NoteDumped();  // The index has all of it. Cannot fail.
+  void MarkFlushed();  // The index has all of it. Cannot fail.
 
  private:
   std::map<uint64_t, TableUse> tables_;

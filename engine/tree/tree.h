@@ -7,7 +7,7 @@
 // not have yet:
 //   - models and tables, always;
 //   - some branches, and with each of them every node of its path;
-//   - everything that changed since the last dump, also what was removed since then.
+//   - everything that changed since the last tree flush, also what was removed since then.
 // So decisions about a branch in memory need no read. tree_loader.h loads whatever is missing
 // before the lock is held for good.
 //

@@ -206,9 +206,9 @@ class RecordCheck {
     const std::unique_ptr<Node> node = std::move(node_);
     if (node == nullptr) return;
     const std::string key = Key('N', node->id);
-    const Node::Dumped said = node->dumped;
-    NoteDumped(node.get());
-    const bool misses_chunks = !node->dumped.SameChunks(said);
+    const Node::Flushed said = node->flushed;
+    MarkFlushed(node.get());
+    const bool misses_chunks = !node->flushed.SameChunks(said);
     if (whole_ && misses_chunks) Bad(key, "chunks are missing");
     if (whole_ && !misses_chunks) Take(CheckNode(key, *node));
     ++namespaces_[node->ns].nodes;

@@ -64,7 +64,7 @@ void TreeSums::NoteExpiry(const Head& head) {
   if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
 }
 
-void TreeSums::NoteDumped() {
+void TreeSums::MarkFlushed() {
   for (auto it = namespaces_.begin(); it != namespaces_.end();) {
     it->second.dirty = false;
     const bool unused = it->second.empty() && !it->second.was_read;

@@ -24,7 +24,7 @@ class TreeSums {
   const Namespaces& namespaces() const { return namespaces_; }
   // Null: nothing is in it, and it has no policy.
   const NamespaceUse* FindNamespace(std::string_view ns) const;
-  // Made if it is not there. Its address is stable until it is empty and that is dumped.
+  // Made if it is not there. Its address is stable until it is empty and that is flushed.
   NamespaceUse* NamespaceOf(const std::string& ns) {
     return &namespaces_.try_emplace(ns).first->second;
   }
@@ -51,7 +51,7 @@ class TreeSums {
 
   void Load(const TreeCounts& counts) { counts_ = counts; }
   // The index has all of it: empty namespaces are removed. Cannot fail.
-  void NoteDumped();
+  void MarkFlushed();
 
  private:
   TreeCounts counts_;

@@ -47,15 +47,15 @@ class NodeTrim {
     node->derived.resize(node->derived.size() - derived_.size());
     node->spans.resize(node->spans.size() - spans_.size() + (splits_span_ ? 1 : 0));
     if (splits_span_) node->spans.back().end = length_;
-    node->dumped.samplers.Changed(node->samplers.size());
-    node->dumped.metadata.Changed(node->metadata.size());
-    node->dumped.derived.Changed(node->derived.size());
-    node->dumped.spans.Changed(node->spans.size() - (splits_span_ ? 1 : 0));
+    node->flushed.samplers.Changed(node->samplers.size());
+    node->flushed.metadata.Changed(node->metadata.size());
+    node->flushed.derived.Changed(node->derived.size());
+    node->flushed.spans.Changed(node->spans.size() - (splits_span_ ? 1 : 0));
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = node->lanes[i];
       const LaneTrim& was = lanes_[i];
       lane.extents.resize(lane.extents.size() - was.extents.size());
-      node->dumped.LaneChanged(i, lane.extents.size());
+      node->flushed.LaneChanged(i, lane.extents.size());
       lane.end = std::max(lane.start, std::min(lane.end, was.length));
       for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, -1);
       if (was.splits()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: hints that are damaged, or could not be written, are whole again by themselves, and a
-// manifest names them, though nothing else is to be dumped; and a reader that is shown ever more
+// manifest names them, though nothing else is to be flushed; and a reader that is shown ever more
 // gets through with it.
 #include <cerrno>
 
@@ -127,7 +127,7 @@ TEST_F(FindHealTest, AReaderGetsThroughWithWhatItIsShown) {
 
 // A manifest that fails behind a merge of the hints, and then hints that are given up: what the
 // merge had for nothing are no tables of theirs. In that round two manifests come before: of the
-// dump, and of the merge of the tree's index.
+// tree flush, and of the merge of the tree's index.
 TEST_F(FindHealTest, GivenUpBehindAMergeThatNoManifestTellsOf) {
   for (uint64_t i = 0; i < 40 && disk_->faults_struck() == 0; ++i) {
     Make(Tokens(300, 100 + i));

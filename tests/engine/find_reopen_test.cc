@@ -67,7 +67,7 @@ class FindReopenTest : public ::testing::Test {
   ModelId model_{};
 };
 
-// Dumped content is not in the log any more: it must be in the hints.
+// Flushed content is not in the log any more: it must be in the hints.
 TEST_F(FindReopenTest, AfterAKillBehindAManifest) {
   const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6);
   Make("first", first);
@@ -82,7 +82,7 @@ TEST_F(FindReopenTest, AfterAKillBehindAManifest) {
   EXPECT_TRUE(told_.empty()) << told_.front();
 }
 
-TEST_F(FindReopenTest, ADumpWithNothingToIndexWritesNoHints) {
+TEST_F(FindReopenTest, ATreeFlushWithNothingToIndexWritesNoHints) {
   Make("first", Tokens(300, 5));
   ASSERT_OK(store_.Compact());
   const auto before = NamedTables(*machine_.disk);
@@ -233,7 +233,7 @@ TEST_F(FindReopenTest, AFullDiskCostsHintsAndNothingElse) {
   Make("first", ids);
   ASSERT_OK(store_.Compact());
   Make("second", Tokens(300, 6));
-  // Hints are what is flushed first of a dump.
+  // Hints are what is flushed first of a tree flush.
   machine_.disk->AddFault({.when =
                                [n = 0](const io::SimOperation& operation) mutable {
                                  return operation.op == io::SimOp::kWrite &&

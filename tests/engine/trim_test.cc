@@ -276,7 +276,7 @@ TEST_P(TrimTest, NoMoreBranchesAreEvictedThanMustBe) {
 // Of a crash the log is left, or an index that has the node as untrimmed.
 TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
   const ModelSpec model = WideModel();
-  for (const bool dumped : {false, true}) {
+  for (const bool flushed : {false, true}) {
     io::SimWorld sim = io::MakeSimWorld(5);
     Options options = TinyOptions();
     options.world = std::make_shared<io::World>(sim.world());
@@ -288,7 +288,7 @@ TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
     ASSERT_OK(store.Compact());
     ASSERT_OK(store.PauseBackground());
     ASSERT_OK(a.Drop(Durability::kPower));
-    if (dumped) {
+    if (flushed) {
       ASSERT_OK(store.Close());
     }
     io::SimWorld crashed = io::CrashWorld(*sim.disk, io::CrashChoice::LoseAll());
@@ -296,7 +296,7 @@ TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
     options.world = std::make_shared<io::World>(crashed.world());
     ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
     ASSERT_OK(store.Compact());
-    EXPECT_EQ(8U, store.Metrics().tokens) << dumped;
+    EXPECT_EQ(8U, store.Metrics().tokens) << flushed;
     EXPECT_LT(store.Metrics().table_bytes, 100'000U);
     ASSERT_OK_ASSIGN(b, store.FindBranch("b"));
     EXPECT_TRUE(HasKv(b, model, 0, 8));

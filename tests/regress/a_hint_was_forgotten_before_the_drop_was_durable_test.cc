@@ -14,9 +14,9 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = FindingOptions();
   options.reuse_memory_bytes =
-      64 << 10;  // The least: they are flushed between the steps of a dump.
+      64 << 10;  // The least: they are flushed between the steps of a tree flush.
   options.segment_bytes = 64 << 20;
-  options.replay_records_max = 2050;  // A dump begins soon behind the last of what it has.
+  options.replay_records_max = 2050;  // A tree flush begins soon behind the last of what it has.
   options.background_bytes_per_second = 1 << 20;
   options.world = std::make_shared<io::World>(machine.world());
   constexpr uint64_t kChats = 60;
@@ -47,7 +47,7 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
     });
     for (uint64_t i = 0; i < kChats; ++i) {
       if (i < 5) {
-        ASSERT_OK(store.Flush());  // The dump's content is durable, later content is not.
+        ASSERT_OK(store.Flush());  // The tree flush's content is durable, later content is not.
       }
       ASSERT_OK(chats[i].Drop());
       EXPECT_FALSE(AskOf(store, model, ids_of(i)).found());
