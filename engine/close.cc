@@ -55,7 +55,7 @@ Status StoreCore::Close() {
   const io::Turn::Holder turn(&close_turn_);
   // Never opened: members take down what Open started. Or closed before.
   if (!lifecycle_.open()) return closed_;
-  static_cast<void>(Guarded([this] { return space_.GiveBackAtClose(), Status::Ok(); }));
+  static_cast<void>(Guarded([this] { return space_.ReclaimAtClose(), Status::Ok(); }));
   lifecycle_.Close();
   space_.Stop();
   objects_.Stop();

@@ -191,8 +191,8 @@ inline constexpr uint64_t kLogSegmentsMin = 4;
 // Flow control where the log nears its limit (engine/space/log_gate.h). Until the rate of giving
 // back was measured it is taken to be that of a slow disk. Each measurement counts for a quarter,
 // so that neither one dead segment nor one dense segment decides.
-inline constexpr double kGiveBackRateFirst = 64.0 * (1 << 20);
-inline constexpr double kGiveBackRateShare = 4;
+inline constexpr double kReclaimRateFirst = 64.0 * (1 << 20);
+inline constexpr double kReclaimRateShare = 4;
 // A shorter sleep costs more than it gains: small appends sleep now and then, for several of them.
 inline constexpr uint64_t kSlowWaitNsMin = 1'000'000;
 // However near the limit, a waiting append looks again after at most this, as some may be given
@@ -270,7 +270,7 @@ inline constexpr size_t kEvictAhead = 256;
 inline constexpr uint64_t kRefusedAgainNs = 10'000'000;
 // Refused calls that do not wait, of which the store remembers what they asked for. If there are
 // more, all of them are forgotten, and ask again.
-inline constexpr size_t kBusyAsksMax = 1024;
+inline constexpr size_t kBusyRequestsMax = 1024;
 // Expired branches are looked for no more often than this: each time costs a tree flush.
 inline constexpr uint64_t kExpiryStepNs = 1'000'000'000;
 // A read is written down for the order of eviction once in so long: it costs records in a tree
@@ -321,7 +321,7 @@ inline constexpr int kReadAgainMax = 2;
 // That is half of the quarter in which appends are slowed, so that they seldom reach the limit. It
 // makes tables of some 100 MiB, and a smaller table costs as many syncs. (One segment of 64 MiB at
 // a time sealed a third slower; with all that was due at once appends were held for 0.8 s.)
-inline constexpr uint64_t kRetireShare = 8;
+inline constexpr uint64_t kLogReclaimShare = 8;
 // Staging memory of seals, as a share of max_memory_bytes: at 1 GiB two sources of large deltas.
 inline constexpr uint64_t kStageShare = 16;
 // A table is proved while the next one is written only if there is this much memory. Then what both

@@ -27,11 +27,11 @@ class StoreCore::WriteSide final : public engine::WriteHost {
   }
   Status MakeRoom(std::optional<BranchId> branch, uint64_t bytes, const Status& refusal,
                   uint64_t deadline_ns, std::optional<uint32_t>* first_round) override {
-    return core_->space_.asks().MakeRoom(branch, bytes, refusal, deadline_ns, first_round);
+    return core_->space_.requests().MakeRoom(branch, bytes, refusal, deadline_ns, first_round);
   }
   Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
                       std::optional<uint32_t>* first_round) override {
-    return core_->space_.asks().AwaitReclaim(refusal, deadline_ns, first_round);
+    return core_->space_.requests().AwaitReclaim(refusal, deadline_ns, first_round);
   }
 
   std::shared_ptr<void> Hold() override { return core_->shared_from_this(); }
@@ -39,7 +39,7 @@ class StoreCore::WriteSide final : public engine::WriteHost {
     core_->space_.throttle().SlowDown(bytes, deadline_ns);
   }
   Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) override {
-    return core_->space_.asks().WhileRoomIsMade(branch, bytes, refusal);
+    return core_->space_.requests().WhileRoomIsMade(branch, bytes, refusal);
   }
   void Kick() override { core_->space_.Kick(); }
   void OnFreed() override { core_->space_.OnFreed(); }

@@ -237,7 +237,7 @@ Status StoreCore::OpenFollower() {
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Seen> seen, follower_.LookFirst());
   NoteRecovery(seen->log, seen->whole);
-  space_.retirer().SetLogStart(seen->manifest.log_start_segment);
+  space_.log_reclaimer().SetLogStart(seen->manifest.log_start_segment);
   manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
   committer_.tree() = std::move(seen->tree);
   if (indexer_ != nullptr) {
@@ -259,7 +259,7 @@ void StoreCore::SetTableContext() {
   context.counters = &table_counters_;
   reader_.tables().SetContext(context);
   options_.segment_bytes = manifest_.at_opening().segment_bytes;
-  space_.retirer().SetLogStart(manifest_.at_opening().log_start_segment);
+  space_.log_reclaimer().SetLogStart(manifest_.at_opening().log_start_segment);
 }
 
 // For a store that writes, after replay: counts existing tables and removes those that nothing

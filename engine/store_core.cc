@@ -56,10 +56,10 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   engine::Manifest manifest;
   {
     std::lock_guard lock(committer_.mutex());
-    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.retirer().log_start());
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.log_reclaimer().log_start());
     manifest = manifest_.Copy();
     manifest.log_start_segment =
-        space_.retirer().log_start();  // Segments below may be gone already.
+        space_.log_reclaimer().log_start();  // Segments below may be gone already.
   }
   Status status = recovery_.OpenTree(manifest, &tree);
   if (status.ok()) {

@@ -222,8 +222,8 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
   wal::RecoveryOptions recovery;
   {
     std::lock_guard lock(from_.committer->mutex());
-    recovery.first_segment = from_.space->retirer().log_start();
-    pin = from_.reader->pins().Take(Pins::Of::kReader, from_.space->retirer().log_start());
+    recovery.first_segment = from_.space->log_reclaimer().log_start();
+    pin = from_.reader->pins().Take(Pins::Of::kReader, from_.space->log_reclaimer().log_start());
   }
   recovery.directory = io::JoinPath(from_.directory, kLogDirectory);
   recovery.store = from_.reader->tables().context().store;

@@ -45,7 +45,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           const bool busy = head == nullptr || head->keep.pinned ||
                             means_.committer->HasLargeAppend(BranchId{branch}) ||
                             means_.host->HasCoalesced(BranchId{branch}) ||
-                            asks_->IsAsking(BranchId{branch});
+                            requests_->IsRequesting(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.sums().died_bytes();
           ns = head->ns;
@@ -133,7 +133,7 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
       std::lock_guard lock(mutex_);
       for (const std::string& ns : namespaces) {
         const NamespaceUse* const use = tree_.FindNamespace(ns);
-        if (use == nullptr || asks_->EvictOf(*use) == Evict::kNever) continue;
+        if (use == nullptr || requests_->EvictOf(*use) == Evict::kNever) continue;
         lines.push_back({ns});
       }
     }
@@ -160,7 +160,7 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
       {
         std::lock_guard lock(mutex_);
         const NamespaceUse* const use = tree_.FindNamespace(first->ns);
-        whole = stage == 1 && use != nullptr && asks_->EvictOf(*use) == Evict::kBranches;
+        whole = stage == 1 && use != nullptr && requests_->EvictOf(*use) == Evict::kBranches;
       }
       if (Status status = EvictBranch(branch, whole, freed); !status.ok()) {
         if (!IsOfOneBranch(*means_.log, status)) return status;
@@ -189,26 +189,26 @@ uint64_t Evictor::DeadBytes() const {
   return dead + given_back - std::min(given_back, live_in_log);
 }
 
-Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted,
-                              bool* made) {
+Status Evictor::EvictAsNeeded(const SpaceRequests::QuotaRequests& requests, bool stuck,
+                              bool* evicted, bool* made) {
   std::vector<std::string> all;
   std::map<std::string, uint64_t> wanted;
   uint64_t goal_bytes = 0;
-  const bool short_of_room = asks_->RoomIsShort();
+  const bool short_of_room = requests_->RoomIsShort();
   {
     std::lock_guard lock(mutex_);
     for (const auto& [name, use] : tree_.namespaces()) {
-      if (asks_->EvictOf(use) == Evict::kNever) continue;
+      if (requests_->EvictOf(use) == Evict::kNever) continue;
       all.push_back(name);
       const uint64_t cap = use.policy.max_bytes;
       const uint64_t begins = cap - cap / kEvictionBeginsShare;
       const uint64_t ends = cap - cap / kEvictionEndsShare;
       uint64_t goal = use.bytes > begins ? use.bytes - ends : 0;
-      if (const auto of = asks.find(name); of != asks.end()) {
-        for (const auto& [branch, ask] : of->second) {
+      if (const auto of = requests.find(name); of != requests.end()) {
+        for (const auto& [branch, request] : of->second) {
           const Head* const head = tree_.FindHead(branch);
-          const bool served = head != nullptr && head->lengths[kTokenLane] != ask.length;
-          const uint64_t needed = use.bytes + ask.bytes;
+          const bool served = head != nullptr && head->lengths[kTokenLane] != request.length;
+          const uint64_t needed = use.bytes + request.bytes;
           *made |= served || needed <= cap;  // Since it was asked for.
           if (!served && needed > cap) goal = std::max(goal, needed - cap);
         }
@@ -217,7 +217,7 @@ Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool*
     }
     if (short_of_room) {
       const uint64_t used = means_.ledger->used_bytes();
-      const bool refused = asks_->AnyRefused();
+      const bool refused = requests_->AnyRefused();
       goal_bytes = means_.options->max_bytes == UINT64_MAX
                        ? 0
                        : used - std::min(used, means_.gauge->EvictionEnds());

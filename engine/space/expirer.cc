@@ -25,7 +25,7 @@ Status Expirer::CountFutureAsNow() {
   bool in_memory = false;
   {
     std::lock_guard lock(mutex_);
-    const bool matters = asks_->SomethingMayGo() || tree_.sums().expires_from_ns() != 0;
+    const bool matters = requests_->SomethingMayGo() || tree_.sums().expires_from_ns() != 0;
     if (counted_ || !matters || !CAIRN_KEPT(kFutureIsNow)) return Status::Ok();
     in_memory = tree_.residency().AnyUsedAfter(means_.host->NowNs());
     for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);

@@ -54,7 +54,7 @@ class LogGate {
   // For the space thread, and for the opening before there is one. `live_bytes`: live bytes that
   // are left.
   void SetLimit(uint64_t bytes);
-  void BeginGivingBack();
+  void BeginReclaim();
   void GaveBack(uint64_t bytes, uint64_t live_bytes);
   // Nothing is held until something is given back or the gate is shut.
   void Open();

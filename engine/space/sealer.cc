@@ -55,7 +55,7 @@ Status Sealer::SealUpTo(uint64_t segment) {
 }
 
 // Appends that are held at the log's limit wait for its oldest part, so this ends when the log is
-// long: LogRetirer seals that part. A later round takes up the remaining nodes.
+// long: LogReclaimer seals that part. A later round takes up the remaining nodes.
 Status Sealer::SealDue() {
   wanted_ = false;
   const auto log_is_long = [this] { return means_.gauge->LogIsLong(); };

@@ -19,7 +19,7 @@ using Kind = SpaceRound::Kind;
 struct SpaceManager::Round {
   bool idle = false;
   uint64_t compactions = 0;  // Wanted when it began.
-  RoomAsks::Pass pass{};
+  SpaceRequests::Pass pass{};
   uint64_t used_before = 0;
   bool evicted = false, made_room = false;
   bool more = false;  // It was one step of several.
@@ -75,7 +75,7 @@ Status SpaceManager::Start() {
 // Short-lived processes that close before the background did anything must not leave ever more
 // segments, nor leave a store at its cap to the next one. Waits for rounds while they give some
 // back; the one under way may have missed them.
-void SpaceManager::GiveBackAtClose() {
+void SpaceManager::ReclaimAtClose() {
   if (thread_ == nullptr) return;
   const auto is_due = [this] {
     return gauge_.ShortSegments() > kShortSegmentsMax || gauge_.DataIsShort();
@@ -109,7 +109,7 @@ void SpaceManager::OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) {
   }
   if (flusher_.BecomesDue(slot.sequence)) signals_.Kick();
   if (sealer_.BecomesDue()) signals_.Kick();
-  if (reclaimer_.BecomesDue()) signals_.Kick();
+  if (table_reclaimer_.BecomesDue()) signals_.Kick();
   if (expirer_.BecomesDue()) signals_.Kick();
 }
 
@@ -186,7 +186,7 @@ void SpaceManager::Run() {
     Become(Phase::kRound);
     checkpoints_.RunAll();
     Round round{.idle = idle, .compactions = compactions_wanted_.load()};
-    round.pass = asks_.BeginPass();
+    round.pass = requests_.BeginPass();
     round.used_before = means_.ledger->used_bytes();
     Work(&round);
     pacer_.End();
@@ -200,7 +200,7 @@ void SpaceManager::Run() {
     }
     // A failed attempt is repeated after something else happened.
     const bool tried = idle && round_.reclaimed_bytes() == 0;
-    const bool idle_work = goes && !tried && reclaimer_.IdleWorkIsDue();
+    const bool idle_work = goes && !tried && table_reclaimer_.IdleWorkIsDue();
     Become(Phase::kRests);
     idle = AwaitWork(seen, idle_work);
     Become(Phase::kBetween);
@@ -228,12 +228,15 @@ void SpaceManager::Work(Round* round) {
         const MutexLock lock(&mutex_);
         all = round->compactions > compactions_done_;
       }
-      status = GiveBack(all ? Kind::kAll : round->idle ? Kind::kIdle : Kind::kBusy, &round->more);
+      status = ReclaimSpace(all           ? Kind::kAll
+                            : round->idle ? Kind::kIdle
+                                          : Kind::kBusy,
+                            &round->more);
     }
     if (Goes(status)) {
       const bool stuck = !round->more && !round_.held();
       const Status evict =
-          evictor_.EvictAsNeeded(round->pass.asks, stuck, &round->evicted, &round->made_room);
+          evictor_.EvictAsNeeded(round->pass.requests, stuck, &round->evicted, &round->made_room);
       if (status.ok() || !Goes(evict)) status = evict;
     }
   } catch (const std::bad_alloc&) {
@@ -259,9 +262,9 @@ void SpaceManager::Tell(Round* round) {
   const bool made = round->made_room || round->more;
   // Callers that want room go on waiting: a reader that ends wakes this thread.
   const bool waits_for_readers = round_.held() && goes && !made;
-  asks_.EndPass(std::move(round->pass), waits_for_readers ? RoomAsks::Ended::kAwaitsReaders
-                                        : made            ? RoomAsks::Ended::kMade
-                                                          : RoomAsks::Ended::kInVain);
+  requests_.EndPass(std::move(round->pass), waits_for_readers ? SpaceRequests::Ended::kAwaitsReaders
+                                            : made            ? SpaceRequests::Ended::kMade
+                                                              : SpaceRequests::Ended::kInVain);
   // Even if nobody waits: the log may have been refused when there was less room.
   means_.ledger->LookAtDisk();
   const bool freed = means_.ledger->used_bytes() < round->used_before &&
@@ -275,10 +278,10 @@ void SpaceManager::Tell(Round* round) {
 // skipped and the rest done, so the round may free what was lacking. kNoSpace, kCorruption:
 // something was skipped. If evicting gives more room at once, one step is a round, and there is
 // `more`.
-Status SpaceManager::GiveBack(Kind kind, bool* more) {
+Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   const bool all = kind == Kind::kAll;
   const auto enough = [&](bool stepped) {
-    *more = stepped && !all && asks_.RoomIsShort();
+    *more = stepped && !all && requests_.RoomIsShort();
     return *more;
   };
   Status left, damaged;
@@ -288,7 +291,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
     return Status::Ok();
   };
   const auto outcome = [&] { return damaged.ok() ? left : damaged; };
-  round_.BeginGivingBack();
+  round_.BeginReclaim();
   // Before sealing, while the ids are in memory: reading them back from tables one by one took ten
   // times as long as the seal.
   if (means_.indexer != nullptr) means_.indexer->CatchUpAll([this] { return !pacer_.stopped(); });
@@ -303,21 +306,21 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
   }
   const bool sealed = at_once && outcome().ok();
   CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.FlushTree() : flusher_.FlushTreeIfDue()));
-  gate_.BeginGivingBack();
+  gate_.BeginReclaim();
   while (true) {
-    bool retired = true, rewritten = true, rewrote = false;
-    while (retired && (all || gauge_.LogIsLong() || asks_.RoomIsShort())) {
-      CAIRN_RETURN_IF_ERROR(leave(retirer_.RetireOldest(&retired)));
+    bool reclaimed = true, rewritten = true, rewrote = false;
+    while (reclaimed && (all || gauge_.LogIsLong() || requests_.RoomIsShort())) {
+      CAIRN_RETURN_IF_ERROR(leave(log_reclaimer_.ReclaimOldest(&reclaimed)));
       CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
       checkpoints_.RunAll();  // While others write this may take long.
       CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
-      if (enough(retired)) return outcome();
+      if (enough(reclaimed)) return outcome();
     }
     // Last: a damaged table must not keep the log from being given back.
-    while (rewritten && !reclaimer_.HasDoneEnough(kind)) {
-      CAIRN_RETURN_IF_ERROR(leave(reclaimer_.RewriteEmptiest(kind, &rewritten)));
-      if (!rewritten && !asks_.RoomIsShort()) {
-        CAIRN_RETURN_IF_ERROR(leave(reclaimer_.MergeSmallTables(&rewritten)));
+    while (rewritten && !table_reclaimer_.HasDoneEnough(kind)) {
+      CAIRN_RETURN_IF_ERROR(leave(table_reclaimer_.RewriteEmptiest(kind, &rewritten)));
+      if (!rewritten && !requests_.RoomIsShort()) {
+        CAIRN_RETURN_IF_ERROR(leave(table_reclaimer_.MergeSmallTables(&rewritten)));
       }
       if (rewritten) CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
       rewrote |= rewritten;
@@ -327,7 +330,7 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
       if (rewritten && throttle_.IsFull()) break;
     }
     // Appends wait for the log, nobody for a table.
-    if (rewritten && !reclaimer_.HasDoneEnough(kind)) continue;
+    if (rewritten && !table_reclaimer_.HasDoneEnough(kind)) continue;
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }

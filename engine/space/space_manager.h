@@ -9,12 +9,13 @@
 //
 //   kNew -> kBetween -> kRound -> kBetween -> kRests -> kBetween -> ... -> kEnded
 //
-// In a round it copies (checkpoint_queue.h), drops expired branches (expirer.h), seals, retires and
-// rewrites (sealer.h, log_retirer.h, reclaimer.h), and evicts (evictor.h). Between rounds it
-// answers waiting callers (room_asks.h). It rests until it is woken or something expires.
+// In a round it copies (checkpoint_queue.h), drops expired branches (expirer.h), seals, reclaims
+// log segments and rewrites (sealer.h, log_reclaimer.h, table_reclaimer.h), and evicts (evictor.h).
+// Between rounds it answers waiting callers (space_requests.h). It rests until it is woken or
+// something expires.
 //
 // Thread-safe, except where marked. No lock may be held around calls that wait: Compact, Pause,
-// GiveBackAtClose, Stop.
+// ReclaimAtClose, Stop.
 #pragma once
 
 #include <atomic>
@@ -29,13 +30,13 @@
 #include "engine/space/expirer.h"
 #include "engine/space/index_flusher.h"
 #include "engine/space/joiner.h"
-#include "engine/space/log_retirer.h"
+#include "engine/space/log_reclaimer.h"
 #include "engine/space/log_throttle.h"
-#include "engine/space/reclaimer.h"
-#include "engine/space/room_asks.h"
 #include "engine/space/sealer.h"
 #include "engine/space/space_means.h"
+#include "engine/space/space_requests.h"
 #include "engine/space/table_hosts.h"
+#include "engine/space/table_reclaimer.h"
 
 namespace cairn::engine {
 
@@ -75,16 +76,16 @@ class SpaceManager final : public DataRoomWatcher {
 
   // --- For Close.
   // Waits for rounds while they give segments back, if there are too many or room is short.
-  void GiveBackAtClose();
+  void ReclaimAtClose();
   // Ends the thread. Idempotent.
   void Stop();
 
   IndexFlusher& flusher() { return flusher_; }
   DeadTables& dead_tables() { return dead_tables_; }
-  LogRetirer& retirer() { return retirer_; }
+  LogReclaimer& log_reclaimer() { return log_reclaimer_; }
   LogThrottle& throttle() { return throttle_; }
   const LogThrottle& throttle() const { return throttle_; }
-  RoomAsks& asks() { return asks_; }
+  SpaceRequests& requests() { return requests_; }
   CheckpointQueue& checkpoints() { return checkpoints_; }
   Pacer& pacer() { return pacer_; }
   LogGate& gate() { return gate_; }
@@ -99,7 +100,7 @@ class SpaceManager final : public DataRoomWatcher {
   void Become(Phase phase);
   void Run();
   void Work(Round* round);
-  Status GiveBack(SpaceRound::Kind kind, bool* more);
+  Status ReclaimSpace(SpaceRound::Kind kind, bool* more);
   void Tell(Round* round);
   bool AwaitWork(uint32_t seen, bool idle_work);
 
@@ -115,11 +116,11 @@ class SpaceManager final : public DataRoomWatcher {
   Joiner joiner_{means_, &flusher_};
   Sealer sealer_{means_, &flusher_, &joiner_, &dead_tables_};
   LogThrottle throttle_{means_};
-  RoomAsks asks_{means_};
-  Reclaimer reclaimer_{means_, &sealer_, &joiner_, &asks_};
-  LogRetirer retirer_{means_, &sealer_, &flusher_, &dead_tables_, &asks_, &throttle_};
-  Evictor evictor_{means_, &flusher_, &asks_};
-  Expirer expirer_{means_, &flusher_, &asks_};
+  SpaceRequests requests_{means_};
+  TableReclaimer table_reclaimer_{means_, &sealer_, &joiner_, &requests_};
+  LogReclaimer log_reclaimer_{means_, &sealer_, &flusher_, &dead_tables_, &requests_, &throttle_};
+  Evictor evictor_{means_, &flusher_, &requests_};
+  Expirer expirer_{means_, &flusher_, &requests_};
   CheckpointQueue checkpoints_{means_};
   ReclaimTableHost reclaim_host_{means_};
   IndexTableHost index_host_{means_, &flusher_};

@@ -24,7 +24,7 @@ class SpaceRound {
     would_not_go_ = Status::Ok();
   }
   // Giving back begins.
-  void BeginGivingBack() {
+  void BeginReclaim() {
     damaged_tables_.clear();
     reclaimed_bytes_ = 0;
   }
