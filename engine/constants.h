@@ -244,7 +244,7 @@ inline constexpr uint64_t kReadAheadSourceBytesMax = 256u << 10;
 // While a batch is packed, the space thread reads this much of the next source. It is two batches,
 // so that the device reads one while the thread copies the other to its place.
 inline constexpr uint64_t kStagedAtOnceBytes = 8u << 20;
-// Frames that are packed, or proven, side by side. Enough that handing them out costs nothing (a
+// Frames that are packed, or verified, side by side. Enough that handing them out costs nothing (a
 // core packs a MiB in 0.3 ms), and two such batches take hardly more memory.
 inline constexpr uint64_t kFrameBatchBytes = 4u << 20;
 
@@ -324,9 +324,9 @@ inline constexpr int kReadAgainMax = 2;
 inline constexpr uint64_t kLogReclaimShare = 8;
 // Staging memory of seals, as a share of max_memory_bytes: at 1 GiB two sources of large deltas.
 inline constexpr uint64_t kStageShare = 16;
-// A table is proved while the next one is written only if there is this much memory. Then what both
-// take besides the stages is small beside it: 8 MiB to pack, 12 to prove, up to 33 to read large
-// deltas.
+// A table is verified while the next one is written only if there is this much memory. Then what
+// both take besides the stages is small beside it: 8 MiB to pack, 12 to read back, up to 33 to read
+// large deltas.
 inline constexpr uint64_t kOverlapMemoryMin = 256u << 20;
 // Freed buffers kept for the next use, as a share of max_memory_bytes: at 1 GiB as much as sealing
 // takes besides its stages.

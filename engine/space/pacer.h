@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Limits the rate of the thread that seals, rewrites and merges, and of those that prove tables for
-// it, and pauses them. A leaky bucket: moved bytes are a debt that the rate pays off, and a thread
-// goes on when it has no debt. So other users of the device meet single steps of these threads, not
-// their sum.
+// Limits the rate of the thread that seals, rewrites and merges, and of those that read tables back
+// for it, and pauses them. A leaky bucket: moved bytes are a debt that the rate pays off, and a
+// thread goes on when it has no debt. So other users of the device meet single steps of these
+// threads, not their sum.
 //
 //   rate = bytes_per_second * Haste          0 bytes a second: no limit
 //

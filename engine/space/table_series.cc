@@ -8,16 +8,16 @@
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "engine/constants.h"
-#include "engine/space/prove_table.h"
+#include "engine/space/read_back.h"
 #include "engine/tree/decisions.h"
 
 namespace cairn::engine {
 
-class TableSeries::Proof {
+class TableSeries::ReadBackJob {
  public:
-  explicit Proof(io::Scheduler& scheduler) : scheduler_(scheduler) {}
+  explicit ReadBackJob(io::Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  // False: the proof has begun.
+  // False: the job has begun.
   bool Take() {
     uint32_t waits = kWaits;
     return state_.compare_exchange_strong(waits, kTaken);
@@ -65,11 +65,11 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   if (last_.batch == nullptr) {
     written = Write(&next);
   } else {
-    Status proved;
-    written = WriteBeside(&next, &proved);
+    Status verified;
+    written = WriteBeside(&next, &verified);
     // There may have been memory for one of the two.
-    if (proved.code() == StatusCode::kOutOfMemory) proved = ProveHere();
-    told = proved.ok() ? Tell() : std::move(proved);
+    if (verified.code() == StatusCode::kOutOfMemory) verified = ReadBackHere();
+    told = verified.ok() ? Tell() : std::move(verified);
     last_ = {};
   }
   if (written.ok()) last_ = std::move(next);
@@ -78,21 +78,21 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
 
 // The pacer counts two threads while both work, or one that does both in turn; it does not count
 // this thread while it waits.
-Status TableSeries::WriteBeside(Table* next, Status* proved) {
+Status TableSeries::WriteBeside(Table* next, Status* verified) {
   Pacer& pacer = *means_.pacer;
   io::Scheduler& scheduler = *means_.world.scheduler;
-  Proof proof(scheduler);
+  ReadBackJob read_back(scheduler);
   const auto foreground = [&]() -> Status {
     CAIRN_RETURN_IF_ERROR(pacer.Begin());
     Status written = Guarded([&] { return Write(next); });
-    if (proof.Take()) {
-      proof.End(Guarded([&] { return ProveHere(); }));
+    if (read_back.Take()) {
+      read_back.End(Guarded([&] { return ReadBackHere(); }));
       pacer.End();
       return written;
     }
     for (bool ended = false; !ended;) {
       pacer.StandStill();
-      ended = proof.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
+      ended = read_back.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
       pacer.StandNoMore();
       if (written.ok()) written = pacer.GoOn();
       if (written.ok()) written = Guarded([&] { return flusher_->FlushTreeIfDue(); });
@@ -101,28 +101,29 @@ Status TableSeries::WriteBeside(Table* next, Status* proved) {
     return written;
   };
   const auto job = [&](size_t) -> Status {
-    if (!proof.Take()) return Status::Ok();
+    if (!read_back.Take()) return Status::Ok();
     Status status = pacer.Begin();
     if (status.ok()) {
       status = Guarded(
-          [&] { return Prove([&](uint64_t read_bytes) { return pacer.Take(read_bytes, 0); }); });
+          [&] { return ReadBack([&](uint64_t read_bytes) { return pacer.Take(read_bytes, 0); }); });
       pacer.End();
     }
-    proof.End(std::move(status));
+    read_back.End(std::move(status));
     return Status::Ok();
   };
   pacer.StandStill();
   const Status written = Guarded([&] { return means_.parallel_for->Run(foreground, 1, job); });
   pacer.StandNoMore();
   // Not taken: the other thread was stopped, or had no memory, before it began.
-  *proved = proof.Take() ? Status(StatusCode::kOutOfMemory, "proving a table") : proof.TakeStatus();
+  *verified = read_back.Take() ? Status(StatusCode::kOutOfMemory, "reading a table back")
+                               : read_back.TakeStatus();
   return written;
 }
 
 Status TableSeries::Finish() {
   if (last_.batch == nullptr) return Status::Ok();
-  const Status proved = ProveHere();
-  const Status told = proved.ok() ? Tell() : proved;
+  const Status verified = ReadBackHere();
+  const Status told = verified.ok() ? Tell() : verified;
   last_ = {};
   return told;
 }
@@ -136,25 +137,25 @@ Status TableSeries::Write(Table* table) {
   return Status::Ok();
 }
 
-Status TableSeries::ProveHere() {
-  return Prove([this](uint64_t read_bytes) -> Status {
+Status TableSeries::ReadBackHere() {
+  return ReadBack([this](uint64_t read_bytes) -> Status {
     CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, 0));
     return flusher_->FlushTreeIfDue();
   });
 }
 
-// Proves the last table.
-Status TableSeries::Prove(const std::function<Status(uint64_t)>& take) const {
+// Reads back the last table.
+Status TableSeries::ReadBack(const std::function<Status(uint64_t)>& take) const {
   if (!CAIRN_KEPT(kProveTable)) return Status::Ok();
-  const ProofMeans means{.tables = &means_.reader->tables(),
-                         .allocator = means_.options->allocator,
-                         .parallel_for = means_.parallel_for,
-                         .take = [&](uint64_t read_bytes) -> Status {
-                           CAIRN_RETURN_IF_ERROR(take(read_bytes));
-                           return means_.log->poisoned();
-                         },
-                         .quiet = [this] { return reader_.Quiet(); }};
-  return ProveTable(means, last_.written.info().number, last_.sources, last_.written.hashes());
+  const ReadBackMeans means{.tables = &means_.reader->tables(),
+                            .allocator = means_.options->allocator,
+                            .parallel_for = means_.parallel_for,
+                            .take = [&](uint64_t read_bytes) -> Status {
+                              CAIRN_RETURN_IF_ERROR(take(read_bytes));
+                              return means_.log->poisoned();
+                            },
+                            .quiet = [this] { return reader_.Quiet(); }};
+  return VerifyReadBack(means, last_.written.info().number, last_.sources, last_.written.hashes());
 }
 
 Status TableSeries::Tell() {
