@@ -41,7 +41,7 @@ class StoreCore::WriteSide final : public engine::WriteHost {
   Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) override {
     return core_->space_.requests().WhileRoomIsMade(branch, bytes, refusal);
   }
-  void Kick() override { core_->space_.Kick(); }
+  void WakeSpaceThread() override { core_->space_.Wake(); }
   void OnFreed() override { core_->space_.OnFreed(); }
   std::shared_ptr<void> KeepNewestSegment() override {
     return core_->reader_.pins().Take(engine::Pins::Of::kParts, core_->space_.newest_segment());
@@ -123,7 +123,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
     if (head.reused && now_ns < head.used_at_ns + engine::kUsedGranularityNs) return;
     core_->committer_.tree().NoteUsed(head.id, now_ns);
     const uint64_t last = core_->log_->last_reserved_sequence();
-    if (core_->space_.flusher().BecomesDue(last)) core_->space_.Kick();
+    if (core_->space_.flusher().BecomesDue(last)) core_->space_.Wake();
   }
 
   StoreCore* const core_;

@@ -175,7 +175,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   // --- Reading
   std::unique_ptr<engine::ReaderHost> reader_host_;
   engine::Reader reader_{world_,        &arena_,  memory_,
-                         options_.gpus, &budget_, [this] { space_.Kick(); }};
+                         options_.gpus, &budget_, [this] { space_.Wake(); }};
   engine::BranchReads reads_{write_means_, &coalesced_, &reader_};
   engine::DerivedTables derived_{write_means_, &coalesced_, &changes_, &reader_};
   engine::Lookup lookup_{write_means_, &coalesced_};

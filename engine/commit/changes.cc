@@ -75,7 +75,7 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
   }
   const Attempt ended = means_.committer->Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) means_.host->Kick();
+  if (change.table_bytes_died() != 0) means_.host->WakeSpaceThread();
   CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
@@ -222,7 +222,7 @@ Status Changes::Drop(BranchId id, Durability durability) {
         return ResolveDrop(tree, static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) means_.host->Kick();
+  if (op.ok()) means_.host->WakeSpaceThread();
   return op.status();
 }
 

@@ -292,7 +292,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
   CallCounters& counters = *means_.counters;
   // Small tables must be merged.
   if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
-    means_.host->Kick();
+    means_.host->WakeSpaceThread();
   }
   counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   return applied;

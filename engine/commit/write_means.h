@@ -41,7 +41,7 @@ class WriteHost : public CommitHost {
   // for it.
   virtual Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) = 0;
   // Wakes the space thread: there is something to seal, or to give back.
-  virtual void Kick() = 0;
+  virtual void WakeSpaceThread() = 0;
   // Content of the log died: sealing makes it smaller.
   virtual void OnFreed() = 0;
 

@@ -133,7 +133,7 @@ Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
 Status DerivedTables::Drop(const Owner& owner) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
   CAIRN_RETURN_IF_ERROR(changes_->DropDerived(owner.node, owner.position, owner.kind, owner.table));
-  means_.host->Kick();
+  means_.host->WakeSpaceThread();
   return Status::Ok();
 }
 

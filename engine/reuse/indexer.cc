@@ -148,7 +148,7 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     digests_.Clear();
   }
   if (means_.write->options->read_only) return;  // What it is shown next names others.
-  means_.write->host->Kick();                    // The next tree flush begins to make them.
+  means_.write->host->WakeSpaceThread();         // The next tree flush begins to make them.
   Tell("the index of prefixes is made anew: ", why);
 }
 

@@ -83,7 +83,7 @@ Status Indexer::DrainTaken(Noted work) {
     std::vector<Work> some;
     Status status;
     if (IsFull()) {
-      if (first.ok() && !means_.write->options->read_only) means_.write->host->Kick();
+      if (first.ok() && !means_.write->options->read_only) means_.write->host->WakeSpaceThread();
       status = Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
     }
     if (status.ok()) {

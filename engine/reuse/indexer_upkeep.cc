@@ -129,7 +129,7 @@ void Indexer::Rebuild() {
     unnamed_ = status.ok();
   }
   rebuilding_ = false;
-  if (status.ok()) means_.write->host->Kick();  // The next manifest names them.
+  if (status.ok()) means_.write->host->WakeSpaceThread();  // The next manifest names them.
 }
 
 // What is not in the tree's index yet is noted.
@@ -163,7 +163,7 @@ Status Indexer::AwaitRoom() {
   while (!stopping_) {
     const uint32_t seen = flushed_.load();
     if (!IsFull()) return Status::Ok();
-    means_.write->host->Kick();
+    means_.write->host->WakeSpaceThread();
     scheduler.Wait(flushed_, seen, io::kNoDeadline);
   }
   return Status(StatusCode::kCancelled, "closed");

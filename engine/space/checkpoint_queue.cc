@@ -38,7 +38,7 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
     if (ended_) return closed_;
     jobs_.push_back(&job);
   }
-  means_.signals->Kick();
+  means_.signals->Wake();
   while (true) {
     const uint32_t seen = means_.signals->rounds();
     {

@@ -29,7 +29,7 @@ Status LogThrottle::Wait(uint64_t bytes, uint64_t deadline_ns) {
   if (!Holds(bytes)) return means_.log->WaitForRoom(deadline_ns);
   CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
   NoteLogIsLong(means_.log->live_bytes());
-  means_.signals->Kick();
+  means_.signals->Wake();
   const uint64_t began_ns = means_.world.scheduler->MonotonicNs();
   const bool in_time = means_.gate->Await(seen, deadline_ns);
   delay_.Add(means_.world.scheduler->MonotonicNs() - began_ns);

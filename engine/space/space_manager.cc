@@ -84,7 +84,7 @@ void SpaceManager::ReclaimAtClose() {
   for (int vain = 0; vain < 2 && is_due();) {
     const uint32_t seen = signals_.rounds();
     if (pacer_.paused() || !means_.log->poisoned().ok()) return;
-    signals_.Kick();
+    signals_.Wake();
     signals_.AwaitRound(seen, io::kNoDeadline);
     const uint64_t now = means_.log->counters().segments_live;
     vain = now < left ? 0 : vain + 1;
@@ -95,7 +95,7 @@ void SpaceManager::ReclaimAtClose() {
 void SpaceManager::Stop() {
   pacer_.Stop();
   gate_.End();
-  signals_.Kick();
+  signals_.Wake();
   thread_.reset();
 }
 
@@ -105,26 +105,26 @@ void SpaceManager::OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) {
   if (origin == CommitOrigin::kCaller) means_.reader->NoteUse();
   if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
     newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
-    signals_.Kick();
+    signals_.Wake();
   }
-  if (flusher_.BecomesDue(slot.sequence)) signals_.Kick();
-  if (sealer_.BecomesDue()) signals_.Kick();
-  if (table_reclaimer_.BecomesDue()) signals_.Kick();
-  if (expirer_.BecomesDue()) signals_.Kick();
+  if (flusher_.BecomesDue(slot.sequence)) signals_.Wake();
+  if (sealer_.BecomesDue()) signals_.Wake();
+  if (table_reclaimer_.BecomesDue()) signals_.Wake();
+  if (expirer_.BecomesDue()) signals_.Wake();
 }
 
 void SpaceManager::OnFreed() {
-  if (short_of_room_.exchange(false)) signals_.Kick();
+  if (short_of_room_.exchange(false)) signals_.Wake();
 }
 
 // Now and then also when a round tried in vain and waits for something to be freed.
 void SpaceManager::OnRefused(const Status& status) {
   if (status.code() != StatusCode::kNoSpace) return;
   const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
-  const uint64_t kicked_ns = refused_kick_ns_.load();
-  if (short_of_room_.load() && now_ns < kicked_ns + kRefusedAgainNs) return;
-  refused_kick_ns_.store(now_ns);
-  signals_.Kick();
+  const uint64_t woken_ns = refused_wake_ns_.load();
+  if (short_of_room_.load() && now_ns < woken_ns + kRefusedAgainNs) return;
+  refused_wake_ns_.store(now_ns);
+  signals_.Wake();
 }
 
 Status SpaceManager::Compact() {
@@ -134,7 +134,7 @@ Status SpaceManager::Compact() {
   }
   means_.host->ApplyAllCoalesced();
   const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
-  signals_.Kick();
+  signals_.Wake();
   while (true) {
     const uint32_t seen = signals_.rounds();
     {
@@ -181,8 +181,8 @@ void SpaceManager::Run() {
   Become(Phase::kBetween);
   bool idle = false;
   while (true) {
-    const uint32_t seen = signals_.kicks();
-    if (!pacer_.Begin().ok()) break;  // After reading the word: later kicks are seen.
+    const uint32_t seen = signals_.wakes();
+    if (!pacer_.Begin().ok()) break;  // After reading the word: later wakes are seen.
     Become(Phase::kRound);
     checkpoints_.RunAll();
     Round round{.idle = idle, .compactions = compactions_wanted_.load()};
@@ -358,7 +358,7 @@ bool SpaceManager::AwaitWork(uint32_t seen, bool idle_work) {
     PageCache& pages = means_.reader->page_cache();
     const bool keeps = means_.arena->kept_bytes() != 0 || pages.kept_bytes() != 0;
     const bool trims = keeps && trim_ns < until_ns;
-    if (signals_.AwaitKick(seen, trims ? trim_ns : until_ns)) return false;
+    if (signals_.AwaitWake(seen, trims ? trim_ns : until_ns)) return false;
     if (trims) {
       means_.arena->Trim();
       pages.Trim();

@@ -59,7 +59,7 @@ class SpaceManager final : public DataRoomWatcher {
   // Returns when the thread is idle; it stays so until there were as many Resumes.
   void Pause();
   bool Resume() { return pacer_.Resume(); }  // False when there was no Pause left to undo.
-  void Kick() { signals_.Kick(); }
+  void Wake() { signals_.Wake(); }
   // A call was refused: wakes the thread to give back what it can.
   void OnRefused(const Status& status) override;
   // There is more room than before: wakes callers that wait for it.
@@ -128,7 +128,7 @@ class SpaceManager final : public DataRoomWatcher {
 
   Phase phase_ = Phase::kNew;                 // The thread's.
   std::atomic<uint64_t> newest_segment_{0};   // Of the log, that has a record.
-  std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
+  std::atomic<uint64_t> refused_wake_ns_{0};  // When a refusal last woke the thread.
   std::atomic<bool> short_of_room_{false};    // In the last round, and nothing was freed since.
   std::atomic<bool> fails_{false};
   std::atomic<uint64_t> compactions_wanted_{0};

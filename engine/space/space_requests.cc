@@ -126,7 +126,7 @@ Status SpaceRequests::AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
   CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
   // The round under way may have missed something, the next will not.
   if (now - **first_round >= 2 || means_.pacer->stopped()) return refusal;
-  means_.signals->Kick();
+  means_.signals->Wake();
   const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
   if (now_ns >= deadline_ns) return NotMadeInTime(refusal);
   means_.signals->AwaitRound(now, std::min(deadline_ns, now_ns + kRoomLookAgainNs));
@@ -207,7 +207,7 @@ Result<SpaceRequests::Request> SpaceRequests::Submit(std::optional<BranchId> id,
     }
     request.pass = ++passes_wanted_;
   }
-  means_.signals->Kick();
+  means_.signals->Wake();
   return request;
 }
 

@@ -232,7 +232,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
-      pool.Kick();
+      pool.Wake();
       world.scheduler->Sleep(10'000'000'000);
     }
     pool.TryAgain();
@@ -274,7 +274,7 @@ TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
-      pool.Kick();
+      pool.Wake();
       world.scheduler->Sleep(10'000'000'000);
     }
     pool.TryAgain();
