@@ -143,7 +143,7 @@ Status StoreCore::CreateFiles() {
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(recovery_.OpenTree(manifest_.at_opening(), &committer_.tree()));
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), manifest_.at_opening());
-  CAIRN_RETURN_IF_ERROR(ClaimTables());
+  CAIRN_RETURN_IF_ERROR(AdoptTables());
   // First: an opening that finds the manifest takes the store for complete.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
     CAIRN_RETURN_IF_ERROR(files.SyncDirectory(io::ParentPath(path_)));
@@ -193,7 +193,7 @@ Status StoreCore::OpenFiles() {
   SetTableContext();
   wal::RecoveredLog recovered;
   const engine::Manifest& opened = manifest_.at_opening();
-  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(recovery_.OpenTree(opened, &committer_.tree())));
+  CAIRN_RETURN_IF_ERROR(io::MissingIsCorruption(recovery_.OpenTree(opened, &committer_.tree())));
   CAIRN_ASSIGN_OR_RETURN(left_out_,
                          recovery_.Replay(opened, recovery, &committer_.tree(), &recovered));
   left_out_upto_ = recovered.last_sequence;
@@ -201,7 +201,7 @@ Status StoreCore::OpenFiles() {
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
   NoteRecovery(recovered, whole);
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened);
-  CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: the space they free is for new segments.
+  CAIRN_RETURN_IF_ERROR(AdoptTables());  // First: the space they free is for new segments.
   CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // Later openings may only ask for what was salvaged. New records reuse the sequences of lost
@@ -264,7 +264,7 @@ void StoreCore::SetTableContext() {
 
 // For a store that writes, after replay: counts existing tables and removes those that nothing
 // names. The number of a named table is never given again, whatever the manifest says.
-Status StoreCore::ClaimTables() {
+Status StoreCore::AdoptTables() {
   const sstable::TableContext& context = reader_.tables().context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
   CAIRN_RETURN_IF_ERROR(manifest_.RemoveOld());

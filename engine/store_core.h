@@ -119,7 +119,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   Status BeginHistory(const wal::RecoveredLog& recovered);
   void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   void SetTableContext();
-  Status ClaimTables();
+  Status AdoptTables();
   void TakeRoom(const wal::RecoveredLog& recovered);
   Status StartLog(wal::RecoveredLog recovered);
   void MakeThreads();

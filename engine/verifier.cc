@@ -134,7 +134,7 @@ struct Verifier::Verified {
   VerifyReport report{};
   Sealed sealed{};
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
-    report.damages.push_back({where, io::GoneIsDamage(status).ToString(), sequence});
+    report.damages.push_back({where, io::MissingIsCorruption(status).ToString(), sequence});
   }
   void Add(Verified part) {
     report.records += part.report.records;

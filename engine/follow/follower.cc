@@ -129,7 +129,7 @@ Result<std::unique_ptr<Seen>> Follower::LookAgain() {
     const bool same = look > 0 && seen->manifest.number == last_manifest && seen->hint == hint &&
                       status.ToString() == found;
     if (!may_move || (same && status.code() != StatusCode::kStale)) {
-      return io::GoneIsDamage(status);
+      return io::MissingIsCorruption(status);
     }
     last_manifest = seen->manifest.number;
     hint = seen->hint;

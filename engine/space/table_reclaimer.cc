@@ -84,7 +84,7 @@ Status TableReclaimer::RewriteTables(const std::set<uint64_t>& tables) {
   std::vector<uint64_t> nodes;
   for (const uint64_t number : tables) {
     const auto opened = means_.reader->tables().Open(number);
-    if (!opened.ok()) return io::GoneIsDamage(opened.status());
+    if (!opened.ok()) return io::MissingIsCorruption(opened.status());
     CAIRN_ASSIGN_OR_RETURN(const auto fragments, (*opened)->Fragments());
     for (const sstable::FragmentEntry& fragment : fragments) {
       if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);

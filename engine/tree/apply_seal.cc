@@ -11,19 +11,19 @@ namespace cairn::engine {
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status TreeChanges::ApplySeal(const Op& op) {
   if (!IsNumber(op.other) || op.sealed.empty()) {
-    return Unfit(op, "no table, or nothing in it");
+    return DoesNotApply(op, "no table, or nothing in it");
   }
   transaction_->ReserveUndo(2 * (1 + op.sealed.size()));
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->residency().MutableNode(range.node);
-    if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
+    if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(range.node));
     NameTable({op.other, op.position}, range.stored_bytes);
     const Place place{
         .log = {}, .table = op.other, .positions = range.count, .stored_bytes = range.stored_bytes};
     const bool state = range.lane == kSamplerLane || range.lane == kMetadataLane;
     const Status status = state                             ? SealMark(node, range, place)
                           : range.lane < node->lanes.size() ? SealLane(node, range, place)
-                                                            : Unfit(op, "no such lane");
+                                                            : DoesNotApply(op, "no such lane");
     CAIRN_RETURN_IF_ERROR(status);
   }
   return Status::Ok();

@@ -58,14 +58,15 @@ Result<Op> ResolveDropDerived(const Tree& tree, uint64_t id, uint64_t position, 
 
 Status TreeChanges::ApplyDerive(const Op& op) {
   Node* const node = tree_->residency().MutableNode(op.node);
-  if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
+  if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
-  if (op.position <= tokens.start || op.position > tokens.end) return Unfit(op, "not on its node");
-  if (op.other == 0 || op.other > UINT32_MAX) return Unfit(op, "no such kind");
+  if (op.position <= tokens.start || op.position > tokens.end)
+    return DoesNotApply(op, "not on its node");
+  if (op.other == 0 || op.other > UINT32_MAX) return DoesNotApply(op, "no such kind");
   const bool goes = op.table.number == 0;
   if (!goes && (!IsNumber(op.table.number) || !IsNumber(op.table.bytes) ||
                 tree_->tables().contains(op.table.number))) {
-    return Unfit(op, "no table, or one that holds something else");
+    return DoesNotApply(op, "no table, or one that holds something else");
   }
   const Mark mark{
       .position = op.position,

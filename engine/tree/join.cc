@@ -122,17 +122,17 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   Node* const node = tree_->residency().MutableNode(op.node);
   Node* const parent = tree_->residency().MutableNode(op.other);
   if (node == nullptr || parent == nullptr || node->parent != op.other) {
-    return Unfit(op, "no such node, or not its parent");
+    return DoesNotApply(op, "no such node, or not its parent");
   }
-  if (IsNeeded(*tree_, *parent, 0, node->id)) return Unfit(op, "others need its parent");
+  if (IsNeeded(*tree_, *parent, 0, node->id)) return DoesNotApply(op, "others need its parent");
   for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
     const uint64_t start = node->lanes[lane].start;
     if (start < parent->lanes[lane].start || start > parent->lanes[lane].end) {
-      return Unfit(op, "a lane does not begin on its parent");
+      return DoesNotApply(op, "a lane does not begin on its parent");
     }
   }
   const std::string difference = Difference(*parent, *node);
-  if (!difference.empty()) return Unfit(op, difference);
+  if (!difference.empty()) return DoesNotApply(op, difference);
 
   // Nothing needs the parent's content beyond the place where the child leaves it.
   std::vector<uint64_t> ends;

@@ -11,7 +11,7 @@ Status NoBranch(uint64_t branch) {
   return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
 }
 
-Status Unfit(const Op& op, const std::string& what) {
+Status DoesNotApply(const Op& op, const std::string& what) {
   return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
                                              " of branch #" + std::to_string(op.branch) +
                                              " does not fit the tree: " + what);

@@ -55,7 +55,8 @@ struct Part {
 
 // Errors that several parts of the tree return.
 Status NoBranch(uint64_t branch);                     // kNotFound.
-Status Unfit(const Op& op, const std::string& what);  // kCorruption: only a bad log can bring it.
+Status DoesNotApply(const Op& op,
+                    const std::string& what);  // kCorruption: only a bad log can bring it.
 
 class Tree {
  public:

@@ -50,7 +50,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kTrim: status = ApplyTrim(op); break;
     case OpKind::kDerive: status = ApplyDerive(op); break;
     case OpKind::kPart:
-    case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
+    case OpKind::kBatch: status = DoesNotApply(op, "not a change of its own"); break;
   }
   ++op_index_;
   return status;

@@ -133,10 +133,12 @@ Result<Op> ResolveTrim(const Tree& tree, uint64_t id) {
 
 Status TreeChanges::ApplyTrim(const Op& op) {
   Node* const node = tree_->residency().MutableNode(op.node);
-  if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
+  if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
-  if (op.position < tokens.start || op.position >= tokens.end) return Unfit(op, "not within it");
-  if (IsNeeded(*tree_, *node, op.position + 1, 0)) return Unfit(op, "others need what it cuts off");
+  if (op.position < tokens.start || op.position >= tokens.end)
+    return DoesNotApply(op, "not within it");
+  if (IsNeeded(*tree_, *node, op.position + 1, 0))
+    return DoesNotApply(op, "others need what it cuts off");
   const uint64_t held = node->use->bytes;
   TrimNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
   const uint64_t died = held - node->use->bytes;

@@ -19,7 +19,7 @@
 #include "base/io/real_scheduler.h"
 #include "base/io/sim_disk.h"
 #include "base/io/sim_world.h"
-#include "sstable/gap_notes.h"
+#include "sstable/tombstone_ranges.h"
 #include "tests/engine/engine_test.h"
 #include "tests/memory/failing_at.h"
 #include "tests/memory/whole_world.h"
@@ -45,13 +45,13 @@ std::vector<std::string> Names(const Store& store) {
 TEST(Parts, ANoteOfAGapThatFindsNoMemoryIsNoNote) {
   const std::string from(40, 'b'), end(40, 'f');  // Too long to lie in the string itself.
   AtEveryAllocation([&](uint64_t n) {
-    sstable::GapNotes notes;
-    const auto search = notes.Begin(from);
+    sstable::TombstoneRanges ranges;
+    const auto search = ranges.Begin(from);
     {
       const FailingAt failing(n);
-      notes.End(search, end);
+      ranges.End(search, end);
     }
-    EXPECT_EQ(notes.StartOf(from), AllocationsFailed() == 0 ? end : from);
+    EXPECT_EQ(ranges.StartOf(from), AllocationsFailed() == 0 ? end : from);
   });
 }
 
