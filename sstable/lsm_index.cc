@@ -133,7 +133,7 @@ class LsmIndex::Scan final : public RecordIterator {
     records_ = std::make_unique<MergingIterator>(Sources(), MergingIterator::Tombstones::kHide,
                                                  options_.end);
     records_->Seek(search.start());
-    if (records_->status().ok() && records_->hidden() >= kGapTombstones) {
+    if (records_->status().ok() && records_->hidden() >= kTombstonesToRemember) {
       search.TombstonesEndBehind(records_->last_hidden());
     }
   }

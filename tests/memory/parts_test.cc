@@ -42,7 +42,7 @@ std::vector<std::string> Names(const Store& store) {
   return names;
 }
 
-TEST(Parts, ANoteOfAGapThatFindsNoMemoryIsNoNote) {
+TEST(Parts, ARangeOfTombstonesThatFindsNoMemoryIsNotKept) {
   const std::string from(40, 'b'), end(40, 'f');  // Too long to lie in the string itself.
   AtEveryAllocation([&](uint64_t n) {
     sstable::TombstoneRanges ranges;
