@@ -110,7 +110,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
     return look(core_->committer_.tree(), engine::HeadOfNode(*node));
   }
   bool read_only() const override { return core_->options_.read_only; }
-  Status FollowWriter() override { return core_->follower_.Follow(/*look_anyway=*/true).status(); }
+  Status FollowWriter() override { return core_->follower_.Refresh(/*read_anyway=*/true).status(); }
   Result<bool> WriterLives() override { return core_->follower_.WriterLives(); }
   Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
 

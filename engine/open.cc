@@ -235,16 +235,17 @@ Status StoreCore::OpenFollower() {
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
   SetTableContext();
-  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Seen> seen, follower_.LookFirst());
-  NoteRecovery(seen->log, seen->whole);
-  space_.log_reclaimer().SetLogStart(seen->manifest.log_start_segment);
-  manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
-  committer_.tree() = std::move(seen->tree);
+  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::RefreshedState> state,
+                         follower_.ReadFirst());
+  NoteRecovery(state->log, state->whole);
+  space_.log_reclaimer().SetLogStart(state->manifest.log_start_segment);
+  manifest_.Show(std::move(state->manifest), state->log.last_sequence);
+  committer_.tree() = std::move(state->tree);
   if (indexer_ != nullptr) {
     indexer_->PrepareShow(space_.IndexContext(), manifest_.at_opening());
     indexer_->Show();
   }
-  return StartLog(std::move(seen->log));
+  return StartLog(std::move(state->log));
 }
 
 void StoreCore::SetTableContext() {

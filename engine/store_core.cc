@@ -120,7 +120,7 @@ Result<RefreshResult> StoreCore::Refresh() {
   if (!options_.read_only) {
     return Status(StatusCode::kInvalidState, path_ + ": a store that writes shows all there is");
   }
-  return follower_.Follow(/*look_anyway=*/false);
+  return follower_.Refresh(/*read_anyway=*/false);
 }
 
 Status StoreCore::PauseBackground() {

@@ -195,7 +195,7 @@ Status Verifier::CheckPart(void (Verifier::*part)(VerifyLevel, Verified*), Verif
     Verified found{.meter = all->meter};
     (this->*part)(level, &found);
     if (found.report.damages.empty() || !from_.options->read_only ||
-        !from_.follower->Follow(/*look_anyway=*/true).ok() || from_.manifest->number() == seen) {
+        !from_.follower->Refresh(/*read_anyway=*/true).ok() || from_.manifest->number() == seen) {
       all->Add(std::move(found));
       all->meter->EndPart();
       return Status::Ok();
@@ -398,7 +398,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
     }
   }
   if (from_.options->read_only && !found.report.damages.empty() &&
-      from_.follower->Follow(/*look_anyway=*/true).ok()) {
+      from_.follower->Refresh(/*read_anyway=*/true).ok()) {
     std::lock_guard lock(from_.committer->mutex());
     if (!needed()) return Status::Ok();  // Deleted while it was read.
   }

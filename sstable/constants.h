@@ -110,7 +110,7 @@ inline constexpr uint64_t kDenseTombstones = 128;
 
 // A seek that skipped this many tombstones remembers their range; fewer cost less than that.
 inline constexpr size_t kTombstonesToRemember = 32;
-// Notes kept: some 100 bytes each. If there are more, all are dropped and found anew.
+// Ranges kept: some 100 bytes each. If there are more, all are dropped and found anew.
 inline constexpr size_t kMaxTombstoneRanges = 4096;
 
 // Towers of the memtable: with a quarter of the nodes on each next level, 12 serve 16 million.

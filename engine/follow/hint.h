@@ -24,7 +24,7 @@
 // Example: epoch 3, sequence 0x1234, MANIFEST-7:
 //   43 61 69 72 6e 48 6e 74 | 16 bytes of id | 03 00 00 00 00 00 00 00 | 34 12 00 00 00 00 00 00 |
 //   07 00 00 00 00 00 00 00 | hash | 16 bytes of id | hash
-// A reader may meet half of a write; the hash tells, and it looks again.
+// A reader may meet half of a write; the hash tells, and it reads again.
 // Why not shared memory: a mapped page needs a file as well, and readers on other file systems (the
 // simulated one) could not see it; one small write in ten milliseconds costs nothing.
 #pragma once

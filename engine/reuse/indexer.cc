@@ -86,21 +86,21 @@ void Indexer::Show() noexcept {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
   digests_.Clear();
-  shown_sequence_ = looked_sequence_;
+  shown_sequence_ = refreshed_sequence_;
   if (hints_ != nullptr && hints_ == prepared_) {
-    for (const auto& [node, from] : looked_new_) {
+    for (const auto& [node, from] : refreshed_new_) {
       const auto noted = noted_.find(node);
       if (noted != noted_.end()) noted->second = std::min(noted->second, from);
     }
-    noted_.merge(looked_new_);
-    if (look_lost_) lost_ = true;
+    noted_.merge(refreshed_new_);
+    if (refresh_lost_) lost_ = true;
   } else {
     hints_ = prepared_;
-    noted_.swap(looked_);
-    lost_ = look_lost_;
+    noted_.swap(refreshed_);
+    lost_ = refresh_lost_;
   }
-  looked_.clear();
-  looked_new_.clear();
+  refreshed_.clear();
+  refreshed_new_.clear();
 }
 
 void Indexer::Start() {
@@ -164,13 +164,13 @@ void Indexer::Tell(const char* what, const Status& why) {
 void Indexer::OnReplay(uint64_t after_sequence) {
   changes_.fetch_add(1);
   if (means_.write->options->read_only) {
-    // Those of a look that was not shown. A reader has the namespaces as they are shown.
+    // Those of a refresh that was not shown. A reader has the namespaces as they are shown.
     MutexLock lock(&mutex_);
     digests_.Clear();
-    looked_.clear();
-    looked_new_.clear();
-    look_lost_ = false;
-    looked_sequence_ = after_sequence;
+    refreshed_.clear();
+    refreshed_new_.clear();
+    refresh_lost_ = false;
+    refreshed_sequence_ = after_sequence;
     return;
   }
   // What was found to be gone may be there again.
@@ -205,7 +205,7 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
   } catch (const std::bad_alloc&) {
     MutexLock lock(&mutex_);
     if (means_.write->options->read_only) {
-      look_lost_ = true;
+      refresh_lost_ = true;
     } else {
       lost_ = true;
     }
@@ -222,13 +222,13 @@ void Indexer::Note(uint64_t node, uint64_t from, uint64_t sequence) {
     }
     return;
   }
-  looked_sequence_ = std::max(looked_sequence_, sequence);
-  if (looked_.size() >= kNotedMax && !looked_.contains(node)) {
-    look_lost_ = true;
+  refreshed_sequence_ = std::max(refreshed_sequence_, sequence);
+  if (refreshed_.size() >= kNotedMax && !refreshed_.contains(node)) {
+    refresh_lost_ = true;
     return;
   }
-  NoteIn(&looked_, node, from);
-  if (sequence > shown_sequence_) NoteIn(&looked_new_, node, from);
+  NoteIn(&refreshed_, node, from);
+  if (sequence > shown_sequence_) NoteIn(&refreshed_new_, node, from);
 }
 
 void Indexer::NoteIn(Noted* noted, uint64_t node, uint64_t from) {

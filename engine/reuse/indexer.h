@@ -15,7 +15,7 @@
 // entries of nodes that are gone, or end before them, are deleted.
 //
 // Of a store that is read only the hints are those of the manifest that is shown, and what the
-// log has behind it is indexed in memory. What a look replays counts when its tree is shown.
+// log has behind it is indexed in memory. What a refresh replays counts when its tree is shown.
 //
 // Why it reads the ids back, and is not handed them: a queue of ids needs a bound, so it needs this
 // way as well, for what did not fit, and for what is caught up. The ids of an append lie in the hot
@@ -70,7 +70,7 @@ class Indexer final : public CommitObserver {
   void Stop();   // Idempotent.
 
   // --- A reader's
-  // Before the tree of a look is shown: opens the hints of its manifest.
+  // Before the tree of a refresh is shown: opens the hints of its manifest.
   void PrepareShow(const sstable::TableContext& tables, const Manifest& manifest);
   // It is shown now. Under the commit lock.
   void Show() noexcept;
@@ -140,7 +140,7 @@ class Indexer final : public CommitObserver {
   void IndexNodes(std::span<Work> all);
   void ReadTogether(std::vector<Work*>* works);
   Status BeginTask(Work* work);
-  Result<IndexedNode> Look(uint64_t node);
+  Result<IndexedNode> ReadFacts(uint64_t node);
   Status IndexAlone(Work* work);
   Status ReadAll(IndexTask* task);
   Status AddIds(IndexTask* task, std::span<const TokenId> ids);
@@ -185,10 +185,10 @@ class Indexer final : public CommitObserver {
   // Since the last count, and what the tree held then; under the commit lock, but for replays.
   std::atomic<uint64_t> appended_tokens_{0};
   uint64_t tokens_before_ = 0;
-  // A reader's. Of a look: all behind its manifest, and of that what was not shown before.
-  Noted looked_ CAIRN_GUARDED_BY(mutex_), looked_new_ CAIRN_GUARDED_BY(mutex_);
-  bool look_lost_ CAIRN_GUARDED_BY(mutex_) = false;
-  uint64_t looked_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
+  // A reader's. Of a refresh: all behind its manifest, and of that what was not shown before.
+  Noted refreshed_ CAIRN_GUARDED_BY(mutex_), refreshed_new_ CAIRN_GUARDED_BY(mutex_);
+  bool refresh_lost_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t refreshed_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Hints> prepared_;  // The same as are shown: they go on.
   std::vector<sstable::LiveTable> prepared_tables_;
   // What is shown.

@@ -154,7 +154,7 @@ void Indexer::ReadTogether(std::vector<Work*>* works) {
 
 // Sets no task if the node needs no entry.
 Status Indexer::BeginTask(Work* work) {
-  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, Look(work->node));
+  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, ReadFacts(work->node));
   work->task = std::make_unique<IndexTask>(work->node, work->from, std::move(facts));
   if (work->task->is_empty()) {
     work->task = nullptr;
@@ -164,7 +164,7 @@ Status Indexer::BeginTask(Work* work) {
   return Status::Ok();
 }
 
-Result<IndexedNode> Indexer::Look(uint64_t number) {
+Result<IndexedNode> Indexer::ReadFacts(uint64_t number) {
   IndexedNode facts;
   const WriteMeans& write = *means_.write;
   Committer::Lock lock(write.mutex());
