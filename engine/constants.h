@@ -251,7 +251,8 @@ inline constexpr uint64_t kFrameBatchBytes = 4u << 20;
 // Unused rate can be saved up for this long: an overlong sleep costs no throughput, and there is no
 // noticeable burst after a rest.
 inline constexpr uint64_t kPaceCreditNs = 10'000'000;
-// A wait for the rate is cut into pieces of this, so that haste which nobody signalled is noticed.
+// A wait for the rate is cut into pieces of this, so that urgency which nobody signalled is
+// noticed.
 inline constexpr uint64_t kPaceLookAgainNs = 100'000'000;
 
 // A tree flush is half a megabyte, and merging four of them downwards must not delay the next one.

@@ -112,7 +112,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
   bool read_only() const override { return core_->options_.read_only; }
   Status FollowWriter() override { return core_->follower_.Refresh(/*read_anyway=*/true).status(); }
   Result<bool> WriterLives() override { return core_->follower_.WriterLives(); }
-  Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
+  Status Pace(uint64_t bytes) override { return core_->space_.rate_limiter().Take(bytes, 0); }
 
  private:
   // Records that the branch was read. Only stores that may have to evict need that; most do not.

@@ -81,7 +81,7 @@ Status Indexer::FlushAll() {
       bool all = false;
       status = Drain(SIZE_MAX, &all);
     }
-    // Without the turn: a flush stands still while the background is paused.
+    // Without the turn: a flush waits while the background is paused.
     const bool full = status.code() == StatusCode::kBusy && IsFull();
     if (status.ok() || full) status = Flush();
     if (!full || !status.ok()) break;

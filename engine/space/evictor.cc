@@ -99,7 +99,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     *freed += bytes;
     if (!more) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
-    CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+    CAIRN_RETURN_IF_ERROR(means_.rate_limiter->GoOn());
   }
 }
 
@@ -166,7 +166,7 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
         if (!IsOfOneBranch(*means_.log, status)) return status;
         means_.round->KeepGoing(std::move(status));
       }
-      CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+      CAIRN_RETURN_IF_ERROR(means_.rate_limiter->GoOn());
     }
     if (*freed >= goal_bytes) return Status::Ok();
   }

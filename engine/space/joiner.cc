@@ -75,7 +75,7 @@ Status Joiner::JoinChains() {
       }
     }
     while (node != 0 && length >= kJoinChainMin) {
-      CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+      CAIRN_RETURN_IF_ERROR(means_.rate_limiter->GoOn());
       CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
       const uint64_t before = means_.counters->joined_nodes.load();
       CAIRN_ASSIGN_OR_RETURN(node, JoinAround(node));

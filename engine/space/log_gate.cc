@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/constants.h"
-#include "engine/space/pacer.h"
+#include "engine/space/rate_limiter.h"
 
 namespace cairn::engine {
 
@@ -44,7 +44,7 @@ bool LogGate::Await(uint32_t seen, uint64_t deadline_ns) {
 
 void LogGate::SetLimit(uint64_t bytes) {
   const uint64_t before = limit_bytes_.exchange(bytes);
-  begins_bytes_.store(HasteBegins(bytes));
+  begins_bytes_.store(UrgencyBegins(bytes));
   // The log was longer before, or is held from the new limit on.
   if (held_from_bytes_.load() <= before) held_from_bytes_.store(bytes);
 }

@@ -40,7 +40,7 @@ Status LogReclaimer::ReclaimOldest(bool* reclaimed) {
       if (segment.number < first_left) bytes += segment.file_bytes;
     }
     means_.gate->GaveBack(bytes, means_.log->live_bytes());
-  } else if (full && !means_.round->held() && !means_.pacer->stopped()) {
+  } else if (full && !means_.round->held() && !means_.rate_limiter->stopped()) {
     means_.gate->Open();  // Damage, or no room for a table: data goes on while there is room.
   }
   return status;

@@ -11,14 +11,14 @@ namespace cairn::engine {
 
 bool LogThrottle::Holds(uint64_t bytes) const {
   return CAIRN_KEPT(kBoundOfLog) && means_.gate->Holds(means_.log->live_bytes(), bytes) &&
-         !means_.pacer->paused();
+         !means_.rate_limiter->paused();
 }
 
 bool LogThrottle::IsFull() const { return Holds(means_.options->segment_bytes); }
 
 void LogThrottle::SlowDown(uint64_t bytes, uint64_t deadline_ns) {
   const uint64_t live_bytes = means_.log->live_bytes();
-  if (!means_.gate->Slows(live_bytes) || means_.pacer->paused()) return;
+  if (!means_.gate->Slows(live_bytes) || means_.rate_limiter->paused()) return;
   NoteLogIsLong(live_bytes);
   const uint64_t waited_ns = means_.gate->Slow(live_bytes, bytes, deadline_ns);
   if (waited_ns != 0) delay_.Add(waited_ns);

@@ -40,12 +40,12 @@ bool Goes(const Status& status) {
 SpaceManager::SpaceManager(SpaceMeans of_store)
     : means_(std::move(of_store)),
       gauge_(means_.options, means_.ledger),
-      pacer_(*means_.world.scheduler, means_.options->background_bytes_per_second,
-             [this] { return gauge_.Haste(); }),
+      rate_limiter_(*means_.world.scheduler, means_.options->background_bytes_per_second,
+                    [this] { return gauge_.Urgency(); }),
       gate_(*means_.world.scheduler),
-      signals_(*means_.world.scheduler, &pacer_) {
+      signals_(*means_.world.scheduler, &rate_limiter_) {
   means_.gauge = &gauge_;
-  means_.pacer = &pacer_;
+  means_.rate_limiter = &rate_limiter_;
   means_.gate = &gate_;
   means_.signals = &signals_;
   means_.round = &round_;
@@ -83,7 +83,7 @@ void SpaceManager::ReclaimAtClose() {
   uint64_t left = means_.log->counters().segments_live;
   for (int vain = 0; vain < 2 && is_due();) {
     const uint32_t seen = signals_.rounds();
-    if (pacer_.paused() || !means_.log->poisoned().ok()) return;
+    if (rate_limiter_.paused() || !means_.log->poisoned().ok()) return;
     signals_.Wake();
     signals_.AwaitRound(seen, io::kNoDeadline);
     const uint64_t now = means_.log->counters().segments_live;
@@ -93,7 +93,7 @@ void SpaceManager::ReclaimAtClose() {
 }
 
 void SpaceManager::Stop() {
-  pacer_.Stop();
+  rate_limiter_.Stop();
   gate_.End();
   signals_.Wake();
   thread_.reset();
@@ -129,7 +129,7 @@ void SpaceManager::OnRefused(const Status& status) {
 
 Status SpaceManager::Compact() {
   CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
-  if (pacer_.paused()) {
+  if (rate_limiter_.paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
   means_.host->ApplyAllCoalesced();
@@ -147,7 +147,7 @@ Status SpaceManager::Compact() {
 }
 
 void SpaceManager::Pause() {
-  pacer_.Pause();
+  rate_limiter_.Pause();
   signals_.EndRound();  // Nobody makes room now: waiting callers are told.
   gate_.Wake();
 }
@@ -182,14 +182,14 @@ void SpaceManager::Run() {
   bool idle = false;
   while (true) {
     const uint32_t seen = signals_.wakes();
-    if (!pacer_.Begin().ok()) break;  // After reading the word: later wakes are seen.
+    if (!rate_limiter_.Begin().ok()) break;  // After reading the word: later wakes are seen.
     Become(Phase::kRound);
     checkpoints_.RunAll();
     Round round{.idle = idle, .compactions = compactions_wanted_.load()};
     round.pass = requests_.BeginPass();
     round.used_before = means_.ledger->used_bytes();
     Work(&round);
-    pacer_.End();
+    rate_limiter_.End();
     Become(Phase::kBetween);
     const bool goes = Goes(round.status);
     Tell(&round);
@@ -252,7 +252,7 @@ void SpaceManager::Tell(Round* round) {
   const bool is_short = status.code() == StatusCode::kNoSpace;
   short_of_room_ = is_short;
   if ((status.ok() || is_short) && !round_.would_not_go().ok()) status = round_.would_not_go();
-  if (!pacer_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
+  if (!rate_limiter_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
   {
     const MutexLock lock(&mutex_);
     // Waiting callers may not have looked by the end of the next round.
@@ -271,7 +271,7 @@ void SpaceManager::Tell(Round* round) {
                      means_.ledger->room(wal::Purpose::kData) >= means_.options->segment_bytes;
   if (round->evicted || round->more || freed) means_.log->SpaceWasFreed();
   signals_.EndRound();
-  if (!status.ok() && !pacer_.stopped()) means_.host->OnEventOf("space: ", status);
+  if (!status.ok() && !rate_limiter_.stopped()) means_.host->OnEventOf("space: ", status);
 }
 
 // One round of everything that makes tables of the log and gives space back. Work without room is
@@ -294,7 +294,8 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   round_.BeginReclaim();
   // Before sealing, while the ids are in memory: reading them back from tables one by one took ten
   // times as long as the seal.
-  if (means_.indexer != nullptr) means_.indexer->CatchUpAll([this] { return !pacer_.stopped(); });
+  if (means_.indexer != nullptr)
+    means_.indexer->CatchUpAll([this] { return !rate_limiter_.stopped(); });
   const Status trimmed = TrimNodes(means_, &flusher_);  // Nothing else depends on it.
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
   // Makes tables beside the log segments that they replace. They do not use the reserve, which is
@@ -313,7 +314,7 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
       CAIRN_RETURN_IF_ERROR(leave(log_reclaimer_.ReclaimOldest(&reclaimed)));
       CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
       checkpoints_.RunAll();  // While others write this may take long.
-      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      CAIRN_RETURN_IF_ERROR(rate_limiter_.GoOn());
       if (enough(reclaimed)) return outcome();
     }
     // Last: a damaged table must not keep the log from being given back.
@@ -325,7 +326,7 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
       if (rewritten) CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
       rewrote |= rewritten;
       checkpoints_.RunAll();
-      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      CAIRN_RETURN_IF_ERROR(rate_limiter_.GoOn());
       if (enough(rewritten)) return outcome();
       if (rewritten && throttle_.IsFull()) break;
     }

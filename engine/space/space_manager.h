@@ -58,7 +58,7 @@ class SpaceManager final : public DataRoomWatcher {
   Status Compact();
   // Returns when the thread is idle; it stays so until there were as many Resumes.
   void Pause();
-  bool Resume() { return pacer_.Resume(); }  // False when there was no Pause left to undo.
+  bool Resume() { return rate_limiter_.Resume(); }  // False when there was no Pause left to undo.
   void Wake() { signals_.Wake(); }
   // A call was refused: wakes the thread to give back what it can.
   void OnRefused(const Status& status) override;
@@ -87,7 +87,7 @@ class SpaceManager final : public DataRoomWatcher {
   const LogThrottle& throttle() const { return throttle_; }
   SpaceRequests& requests() { return requests_; }
   CheckpointQueue& checkpoints() { return checkpoints_; }
-  Pacer& pacer() { return pacer_; }
+  RateLimiter& rate_limiter() { return rate_limiter_; }
   LogGate& gate() { return gate_; }
   const RoomGauge& gauge() const { return gauge_; }
   const SpaceCounters& counters() const { return counters_; }
@@ -108,7 +108,7 @@ class SpaceManager final : public DataRoomWatcher {
   SpaceCounters counters_;
   SpaceRound round_;
   RoomGauge gauge_;
-  Pacer pacer_;
+  RateLimiter rate_limiter_;
   LogGate gate_;
   SpaceSignals signals_;
   IndexFlusher flusher_{means_};

@@ -125,7 +125,7 @@ Status SpaceRequests::AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
   if (!first_round->has_value()) *first_round = now;
   CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
   // The round under way may have missed something, the next will not.
-  if (now - **first_round >= 2 || means_.pacer->stopped()) return refusal;
+  if (now - **first_round >= 2 || means_.rate_limiter->stopped()) return refusal;
   means_.signals->Wake();
   const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
   if (now_ns >= deadline_ns) return NotMadeInTime(refusal);
@@ -135,7 +135,8 @@ Status SpaceRequests::AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
 
 // No room is made then, and the caller that waited for it might be the one that must resume.
 Status SpaceRequests::RefusedWhilePaused(const Status& refusal) const {
-  return means_.pacer->paused() ? refusal.WithContext("the background is paused") : Status::Ok();
+  return means_.rate_limiter->paused() ? refusal.WithContext("the background is paused")
+                                       : Status::Ok();
 }
 
 // The outcome of a request.

@@ -9,19 +9,20 @@
 #include <cstdint>
 
 #include "base/io/world.h"
-#include "engine/space/pacer.h"
+#include "engine/space/rate_limiter.h"
 
 namespace cairn::engine {
 
 class SpaceSignals {
  public:
-  SpaceSignals(io::Scheduler& scheduler, Pacer* pacer) : scheduler_(scheduler), pacer_(pacer) {}
+  SpaceSignals(io::Scheduler& scheduler, RateLimiter* rate_limiter)
+      : scheduler_(scheduler), rate_limiter_(rate_limiter) {}
   SpaceSignals(const SpaceSignals&) = delete;
   SpaceSignals& operator=(const SpaceSignals&) = delete;
 
   void Wake() {
     Change(&wakes_);
-    pacer_->Reconsider();
+    rate_limiter_->Reconsider();
   }
   uint32_t wakes() const { return wakes_.load(); }
   // False when the deadline passed.
@@ -43,7 +44,7 @@ class SpaceSignals {
   }
 
   io::Scheduler& scheduler_;
-  Pacer* const pacer_;
+  RateLimiter* const rate_limiter_;
   std::atomic<uint32_t> wakes_{0}, rounds_{0};
 };
 

@@ -46,7 +46,7 @@ TableSeries::TableSeries(const SpaceMeans& means, IndexFlusher* flusher, DeadTab
       flusher_(flusher),
       dead_tables_(dead_tables),
       reader_(means.reader, [&means, flusher](uint64_t written_bytes) -> Status {
-        CAIRN_RETURN_IF_ERROR(means.pacer->Take(0, written_bytes));
+        CAIRN_RETURN_IF_ERROR(means.rate_limiter->Take(0, written_bytes));
         CAIRN_RETURN_IF_ERROR(means.log->poisoned());
         return flusher->FlushTreeIfDue();
       }) {}
@@ -76,44 +76,45 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   return told.ok() ? written : told;
 }
 
-// The pacer counts two threads while both work, or one that does both in turn; it does not count
-// this thread while it waits.
+// The rate_limiter counts two threads while both work, or one that does both in turn; it does not
+// count this thread while it waits.
 Status TableSeries::WriteBeside(Table* next, Status* verified) {
-  Pacer& pacer = *means_.pacer;
+  RateLimiter& rate_limiter = *means_.rate_limiter;
   io::Scheduler& scheduler = *means_.world.scheduler;
   ReadBackJob read_back(scheduler);
   const auto foreground = [&]() -> Status {
-    CAIRN_RETURN_IF_ERROR(pacer.Begin());
+    CAIRN_RETURN_IF_ERROR(rate_limiter.Begin());
     Status written = Guarded([&] { return Write(next); });
     if (read_back.Take()) {
       read_back.End(Guarded([&] { return ReadBackHere(); }));
-      pacer.End();
+      rate_limiter.End();
       return written;
     }
     for (bool ended = false; !ended;) {
-      pacer.StandStill();
+      rate_limiter.EnterIdle();
       ended = read_back.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
-      pacer.StandNoMore();
-      if (written.ok()) written = pacer.GoOn();
+      rate_limiter.LeaveIdle();
+      if (written.ok()) written = rate_limiter.GoOn();
       if (written.ok()) written = Guarded([&] { return flusher_->FlushTreeIfDue(); });
     }
-    pacer.End();
+    rate_limiter.End();
     return written;
   };
   const auto job = [&](size_t) -> Status {
     if (!read_back.Take()) return Status::Ok();
-    Status status = pacer.Begin();
+    Status status = rate_limiter.Begin();
     if (status.ok()) {
-      status = Guarded(
-          [&] { return ReadBack([&](uint64_t read_bytes) { return pacer.Take(read_bytes, 0); }); });
-      pacer.End();
+      status = Guarded([&] {
+        return ReadBack([&](uint64_t read_bytes) { return rate_limiter.Take(read_bytes, 0); });
+      });
+      rate_limiter.End();
     }
     read_back.End(std::move(status));
     return Status::Ok();
   };
-  pacer.StandStill();
+  rate_limiter.EnterIdle();
   const Status written = Guarded([&] { return means_.parallel_for->Run(foreground, 1, job); });
-  pacer.StandNoMore();
+  rate_limiter.LeaveIdle();
   // Not taken: the other thread was stopped, or had no memory, before it began.
   *verified = read_back.Take() ? Status(StatusCode::kOutOfMemory, "reading a table back")
                                : read_back.TakeStatus();
@@ -139,7 +140,7 @@ Status TableSeries::Write(Table* table) {
 
 Status TableSeries::ReadBackHere() {
   return ReadBack([this](uint64_t read_bytes) -> Status {
-    CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, 0));
+    CAIRN_RETURN_IF_ERROR(means_.rate_limiter->Take(read_bytes, 0));
     return flusher_->FlushTreeIfDue();
   });
 }

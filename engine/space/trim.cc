@@ -15,7 +15,7 @@ Status TrimNodes(const SpaceMeans& means, IndexFlusher* flusher) {
   Tree& tree = means.tree();
   while (true) {
     CAIRN_RETURN_IF_ERROR(flusher->FlushTreeIfDue());
-    CAIRN_RETURN_IF_ERROR(means.pacer->GoOn());
+    CAIRN_RETURN_IF_ERROR(means.rate_limiter->GoOn());
     UsedNodes used(means.committer);
     uint64_t node = 0;
     {

@@ -162,7 +162,7 @@ TEST_F(TableSeriesTest, WhatIsWrittenIsNotLostWhereTheNextFails) {
   ExpectAllIsThere();
 }
 
-TEST_F(TableSeriesTest, PausedBothStandStill) {
+TEST_F(TableSeriesTest, PausedBothWait) {
   ASSERT_OK(store_.Close());
   options_.background_bytes_per_second = 4 << 20;
   ASSERT_OK_ASSIGN(store_, Store::Open("/store", options_));

@@ -319,7 +319,7 @@ class Store {
   // When this returns, nothing is sealed, rewritten, merged or given back any more, and no table,
   // MANIFEST or old log segment written or deleted, until ResumeBackground was called as many
   // times: for quiet moments, and for copying the files. Waits until work under way has come to its
-  // next step, and stands still there. Everything else goes on. Content that is appended meanwhile
+  // next step, and pauses there. Everything else goes on. Content that is appended meanwhile
   // stays in the log, which grows beyond log_bytes_max if it must; only max_bytes and the disk
   // bound it then, with kNoSpace as ever, and also where a call would wait for eviction. Not to be
   // called from an EventListener. A store that is read only has no background: both calls do
