@@ -47,7 +47,7 @@ class StoreCore::WriteSide final : public engine::WriteHost {
     return core_->reader_.pins().Take(engine::Pins::Of::kParts, core_->space_.newest_segment());
   }
   sstable::TableContext DataTables() override { return core_->space_.DataContext(); }
-  void DeleteTable(const engine::OpTable& table) override {
+  void DeleteTable(const engine::TableRef& table) override {
     static_cast<void>(core_->space_.dead_tables().Delete(table.number, table.bytes));
   }
 

@@ -25,7 +25,7 @@ Status CheckExpected(const Head& head, const Expected& expected);
 struct Written {
   std::vector<Part> parts;  // In the log...
   uint64_t unit = 0;
-  OpTable table;  // ...or in a snapshot table.
+  TableRef table;  // ...or in a snapshot table.
   std::vector<SealedRange> ranges;
   uint64_t kv_bytes = 0;  // Raw.
 };

@@ -226,7 +226,7 @@ Status Changes::Drop(BranchId id, Durability durability) {
   return op.status();
 }
 
-Status Changes::NameDerived(NodeId node, uint64_t position, uint32_t kind, const OpTable& table) {
+Status Changes::NameDerived(NodeId node, uint64_t position, uint32_t kind, const TableRef& table) {
   const auto id = static_cast<uint64_t>(node);
   return Make(
              {.branches = {}, .nodes = {id}, .names = {}},

@@ -48,7 +48,7 @@ class Changes {
   // From now on the node names `table`, which must be durable: it was computed from the
   // path up to this position (tree/derive.cc). It replaces a table of the same kind
   // there.
-  Status NameDerived(NodeId node, uint64_t position, uint32_t kind, const OpTable& table);
+  Status NameDerived(NodeId node, uint64_t position, uint32_t kind, const TableRef& table);
   // Removes this table's name from the node. kNotFound: the node does not name it; it may have a
   // newer one.
   Status DropDerived(NodeId node, uint64_t position, uint32_t kind, uint64_t table);

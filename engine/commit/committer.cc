@@ -110,7 +110,7 @@ Status CommitOps::Add() {
   }
   one_->Clear();
   EncodeOp(op, one_);
-  fields_->Table(kOpTableField, *one_);
+  fields_->Table(kOpFieldsField, *one_);
   return Status::Ok();
 }
 

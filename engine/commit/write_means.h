@@ -52,7 +52,7 @@ class WriteHost : public CommitHost {
   virtual sstable::TableContext DataTables() = 0;
   // Deletes a table that no record names. If that fails its bytes stay counted, and the next
   // opening deletes it.
-  virtual void DeleteTable(const OpTable& table) = 0;
+  virtual void DeleteTable(const TableRef& table) = 0;
 };
 
 // Counters of calls that belong to no part of the store. They only grow.

@@ -62,7 +62,7 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
                                                          number, sstable::kQuietWriteBytes));
   CAIRN_RETURN_IF_ERROR(Guarded([&] { return write(owner, writer.get()); }));
   CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
-  const OpTable table{number, info.bytes};
+  const TableRef table{number, info.bytes};
   const Status named =
       Guarded([&] { return changes_->NameDerived(owner.node, position, kind, table); });
   if (!named.ok()) {

@@ -5,14 +5,14 @@
 // thread goes on when it has no debt. So other users of the device meet single steps of these
 // threads, not their sum.
 //
-//   rate = bytes_per_second * Urgency          0 bytes a second: no limit
+//   rate = bytes_per_second * Urgency        0 bytes a second: no limit
 //
 // Urgency follows from the room that is left, of the log's limit and of max_bytes, and is 1 in the
 // first three quarters. From there on it grows as 1 / (what is left), so that there is no limit
 // where no room is left: pacing alone never makes the log outgrow its limit.
 //
 //   used, of the limit   <= 3/4   7/8   15/16   >= 1
-//   urgency                1        2     4       no limit
+//   urgency              1        2     4       no limit
 //
 // Begin, Take and End are for paced threads, the rest for all threads. No lock may be held around
 // calls: Take and Pause wait. Lock order: `mutex_` is a leaf.

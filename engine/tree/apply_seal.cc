@@ -30,7 +30,7 @@ Status TreeChanges::ApplySeal(const Op& op) {
 }
 
 // From now on the tree knows the table; `stored_bytes` more of it are in use.
-void TreeChanges::NameTable(const OpTable& table, uint64_t stored_bytes) {
+void TreeChanges::NameTable(const TableRef& table, uint64_t stored_bytes) {
   const bool is_new = !tree_->tables().contains(table.number);
   transaction_->PushUndo([tree = tree_, is_new, number = table.number, stored_bytes] {
     tree->table_uses().Unname(number, stored_bytes, is_new);

@@ -54,7 +54,7 @@ Result<Op> ResolveFill(const Tree& tree, uint64_t branch, std::vector<LaneRange>
 // The op that names `table` on the node. No node knows that number yet. The table was computed from
 // the path up to `position`, which must lie on the node, beyond its beginning; else kNotFound.
 Result<Op> ResolveDerive(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
-                         const OpTable& table);
+                         const TableRef& table);
 // The op that removes the name of this table from the node. kNotFound: the node does not name it.
 Result<Op> ResolveDropDerived(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
                               uint64_t table);

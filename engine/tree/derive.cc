@@ -22,7 +22,7 @@ Status NotDerived(uint64_t node, const std::string& why) {
   return Status(StatusCode::kNotFound, "node " + std::to_string(node) + ": " + why);
 }
 
-Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const OpTable& table) {
+Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const TableRef& table) {
   Op op;
   op.kind = OpKind::kDerive;
   op.node = node;
@@ -35,7 +35,7 @@ Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const OpTable& tabl
 }  // namespace
 
 Result<Op> ResolveDerive(const Tree& tree, uint64_t id, uint64_t position, uint32_t kind,
-                         const OpTable& table) {
+                         const TableRef& table) {
   const Node* const node = tree.FindNode(id);
   if (node == nullptr) return NotDerived(id, "there is none");
   const Lane& tokens = node->lanes[kTokenLane];

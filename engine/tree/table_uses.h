@@ -26,7 +26,7 @@ class TableUses {
   // place that is not in a table. Cannot fail.
   void Use(const Place& place, uint64_t count, int sign);
   // From now on the tree knows the table; `stored_bytes` more of it are in use.
-  void Name(const OpTable& table, uint64_t stored_bytes);
+  void Name(const TableRef& table, uint64_t stored_bytes);
   // Undoes Name. `was_new`: the table is forgotten with it. Cannot fail.
   void Unname(uint64_t number, uint64_t stored_bytes, bool was_new);
   void Load(uint64_t number, const TableUse& use) { tables_[number] = use; }

@@ -52,7 +52,7 @@ class TreeChanges final : public Transaction::Participant {
   void NeedKv(Node* node);
   void ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,
                       std::vector<Extent> extents);
-  void NameTable(const OpTable& table, uint64_t stored_bytes);
+  void NameTable(const TableRef& table, uint64_t stored_bytes);
   Status SealLane(Node* node, const SealedRange& range, const Place& place);
   Status SealMark(Node* node, const SealedRange& range, const Place& place);
 
