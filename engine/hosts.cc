@@ -95,7 +95,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
     Committer::Lock lock(core_->committer_.mutex());
     CAIRN_ASSIGN_OR_RETURN(const Head* head, core_->access_.LoadBranch(id, &lock));
     CAIRN_RETURN_IF_ERROR(look(core_->committer_.tree(), *head));
-    if (used) NoteUsed(*head, now_ns);
+    if (used) MarkUsed(*head, now_ns);
     return Status::Ok();
   }
   Status LookAtNode(NodeId id, const Look& look) override {
@@ -116,12 +116,12 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
 
  private:
   // Records that the branch was read. Only stores that may have to evict need that; most do not.
-  void NoteUsed(const Head& head, uint64_t now_ns) {
+  void MarkUsed(const Head& head, uint64_t now_ns) {
     const bool matters = core_->options_.evict != Evict::kNever || head.keep != Keep() ||
                          head.use->policy != NamespacePolicy();
     if (core_->options_.read_only || !matters) return;
     if (head.reused && now_ns < head.used_at_ns + engine::kUsedGranularityNs) return;
-    core_->committer_.tree().NoteUsed(head.id, now_ns);
+    core_->committer_.tree().MarkUsed(head.id, now_ns);
     const uint64_t last = core_->log_->last_reserved_sequence();
     if (core_->space_.flusher().BecomesDue(last)) core_->space_.Wake();
   }

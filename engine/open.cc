@@ -199,7 +199,7 @@ Status StoreCore::OpenFiles() {
   left_out_upto_ = recovered.last_sequence;
   const Status whole = recovery_.CheckLogIsWhole(opened, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
-  NoteRecovery(recovered, whole);
+  RecordRecovery(recovered, whole);
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened);
   CAIRN_RETURN_IF_ERROR(AdoptTables());  // First: the space they free is for new segments.
   CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
@@ -237,7 +237,7 @@ Status StoreCore::OpenFollower() {
   SetTableContext();
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::RefreshedState> state,
                          follower_.ReadFirst());
-  NoteRecovery(state->log, state->whole);
+  RecordRecovery(state->log, state->whole);
   space_.log_reclaimer().SetLogStart(state->manifest.log_start_segment);
   manifest_.Show(std::move(state->manifest), state->log.last_sequence);
   committer_.tree() = std::move(state->tree);
@@ -316,7 +316,7 @@ Status StoreCore::BeginHistory(const wal::RecoveredLog& recovered) {
   return Status::Ok();
 }
 
-void StoreCore::NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole) {
+void StoreCore::RecordRecovery(const wal::RecoveredLog& recovered, const Status& whole) {
   if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
   if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
   if (whole.ok()) return;

@@ -117,7 +117,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   Status CreateFiles();
   Status CheckSegmentBytes() const;
   Status BeginHistory(const wal::RecoveredLog& recovered);
-  void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
+  void RecordRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   void SetTableContext();
   Status AdoptTables();
   void TakeRoom(const wal::RecoveredLog& recovered);

@@ -202,7 +202,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
   // Reads for the index of prefixes are the background's: they do not count as use of the device.
   if (std::any_of(attempt->items.begin(), attempt->items.end(),
                   [](const RestoreItem& item) { return item.counts; })) {
-    NoteUse();
+    RecordUse();
   }
   Run(runs, ReadFor::kCaller, nullptr, attempt->deadline_ns);
   Status first;
@@ -383,7 +383,7 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     item.outcome.Expect(item.plan.jobs.size());
     for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
   }
-  if (why == ReadFor::kPrefetch) NoteUse();
+  if (why == ReadFor::kPrefetch) RecordUse();
   ReadMeans means = MeansFor(why, deadline_ns);
   // A prefetch for a GPU also brings in what the page cache has, and needs no pinned buffers.
   bool asks_page_cache = why != ReadFor::kSpace;

@@ -193,13 +193,13 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
           if (lane == kTokenLane) appended_tokens_ += count;
         });
         if (IsOfObject(means_.write->tree(), committed)) return;
-        return Note(op.node, op.position, committed.sequence);
-      case OpKind::kJoin: return Note(op.node, 0, committed.sequence);
+        return RecordChange(op.node, op.position, committed.sequence);
+      case OpKind::kJoin: return RecordChange(op.node, 0, committed.sequence);
       case OpKind::kTrim: return OnTrim(op.node, op.position);
       case OpKind::kRewind:
         if ((op.flags & kOpInPlace) != 0) OnTrim(op.node, op.position);
         return;
-      case OpKind::kNamespace: return NotePolicy(op);
+      case OpKind::kNamespace: return OnPolicy(op);
       default: return;
     }
   } catch (const std::bad_alloc&) {
@@ -212,13 +212,13 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
   }
 }
 
-void Indexer::Note(uint64_t node, uint64_t from, uint64_t sequence) {
+void Indexer::RecordChange(uint64_t node, uint64_t from, uint64_t sequence) {
   MutexLock lock(&mutex_);
   if (!means_.write->options->read_only) {
     if (noted_.size() >= kNotedMax && !noted_.contains(node)) {
       lost_ = true;
     } else {
-      NoteIn(&noted_, node, from);
+      RecordIn(&noted_, node, from);
     }
     return;
   }
@@ -227,11 +227,11 @@ void Indexer::Note(uint64_t node, uint64_t from, uint64_t sequence) {
     refresh_lost_ = true;
     return;
   }
-  NoteIn(&refreshed_, node, from);
-  if (sequence > shown_sequence_) NoteIn(&refreshed_new_, node, from);
+  RecordIn(&refreshed_, node, from);
+  if (sequence > shown_sequence_) RecordIn(&refreshed_new_, node, from);
 }
 
-void Indexer::NoteIn(Noted* noted, uint64_t node, uint64_t from) {
+void Indexer::RecordIn(Noted* noted, uint64_t node, uint64_t from) {
   const auto [entry, is_new] = noted->try_emplace(node, from);
   entry->second = std::min(entry->second, from);
 }
@@ -242,7 +242,7 @@ void Indexer::OnTrim(uint64_t node, uint64_t position) {
   digests_.Trim(node, position);
 }
 
-void Indexer::NotePolicy(const Op& op) {
+void Indexer::OnPolicy(const Op& op) {
   if (means_.write->options->read_only) return;  // Its writer knows.
   MutexLock lock(&mutex_);
   if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {

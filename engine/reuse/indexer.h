@@ -130,10 +130,10 @@ class Indexer final : public CommitObserver {
   using Noted = std::map<uint64_t, uint64_t>;
 
   void Tell(const char* what, const Status& why);
-  void Note(uint64_t node, uint64_t from, uint64_t sequence);
-  static void NoteIn(Noted* noted, uint64_t node, uint64_t from);
+  void RecordChange(uint64_t node, uint64_t from, uint64_t sequence);
+  static void RecordIn(Noted* noted, uint64_t node, uint64_t from);
   void OnTrim(uint64_t node, uint64_t position);
-  void NotePolicy(const Op& op);
+  void OnPolicy(const Op& op);
   Status Drain(size_t nodes_max, bool* all);
   Status DrainTaken(Noted work);
   Noted TakeNoted(size_t nodes_max, bool* all);

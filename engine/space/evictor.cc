@@ -54,7 +54,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
             spared = spared_ < kSparedMax && means_.host->TakeTouched(*head) &&
                      CAIRN_KEPT(kObjectTouched);
             if (!spared) return ResolveDrop(tree, branch);
-            tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
+            tree_.MarkUsed(branch, means_.host->NowNs());  // To the end of the order.
             ++spared_;
             // No log record has that use, and until it is flushed the branch stays in memory.
             static_cast<void>(flusher_->BecomesDue(means_.log->last_reserved_sequence()));
@@ -85,7 +85,7 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     uint64_t kv_bytes = bytes;
     {
       std::lock_guard lock(mutex_);
-      tree_.sums().NoteEviction(ns);
+      tree_.sums().CountEviction(ns);
     }
     if (op->kind == OpKind::kDrop) {
       means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);

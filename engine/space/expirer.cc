@@ -46,7 +46,7 @@ Status Expirer::CountFutureAsNow() {
         Lock lock(mutex_);
         const Status loaded = means_.access->LoadToChange(BranchId{branch}, &lock).status();
         if (loaded.ok()) {
-          tree_.NoteUsedBefore(branch, means_.host->opened_wall_ns());
+          tree_.MarkUsedBefore(branch, means_.host->opened_wall_ns());
         } else if (IsOfOneBranch(*means_.log, loaded)) {
           means_.round->KeepGoing(loaded);
         } else if (loaded.code() != StatusCode::kNotFound) {  // Dropped by now.

@@ -54,7 +54,7 @@ bool IndexFlusher::BecomesDue(uint64_t sequence) {
   return due && !wanted_.exchange(true);
 }
 
-void IndexFlusher::NoteSealed(uint64_t segment) {
+void IndexFlusher::OnSealed(uint64_t segment) {
   sealed_segment_ = std::max(sealed_segment_, segment);
 }
 

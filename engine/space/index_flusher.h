@@ -62,7 +62,7 @@ class IndexFlusher final : public CommitObserver {
 
   // Everything in the log up to this segment is in tables: L records up to it are needless.
   // REQUIRES: the commit lock.
-  void NoteSealed(uint64_t segment);
+  void OnSealed(uint64_t segment);
 
   // Any thread: while tables are held, no tables of the index are deleted. Take a manifest after
   // this call: it names no deleted ones.

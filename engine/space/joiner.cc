@@ -79,7 +79,7 @@ Status Joiner::JoinChains() {
       CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
       const uint64_t before = means_.counters->joined_nodes.load();
       CAIRN_ASSIGN_OR_RETURN(node, JoinAround(node));
-      means_.round->NoteReclaimed(means_.counters->joined_nodes.load() - before);
+      means_.round->CountReclaimed(means_.counters->joined_nodes.load() - before);
     }
   }
   return Status::Ok();

@@ -56,7 +56,7 @@ Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments,
   const uint64_t first = segments.front().number;
   const uint64_t last = LastToReclaim(segments);
   if (last < first) {
-    means_.round->NoteHeld(
+    means_.round->MarkHeld(
         means_.reader->pins().HoldSegment(first));  // By the parts of a large append.
     return Status::Ok();
   }
@@ -65,7 +65,7 @@ Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments,
     if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
     std::lock_guard lock(mutex_);
     if (means_.reader->pins().LowestOfParts() <= last) {
-      means_.round->NoteHeld(means_.reader->pins().HoldSegment(last));
+      means_.round->MarkHeld(means_.reader->pins().HoldSegment(last));
       return Status::Ok();
     }
     log_start_ = last + 1;
@@ -74,7 +74,7 @@ Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments,
   // whole log begin at log_start_. Earlier readers have them pinned.
   uint64_t end = first;
   while (end <= last && !means_.reader->pins().HoldSegment(end)) ++end;
-  means_.round->NoteHeld(end <= last);
+  means_.round->MarkHeld(end <= last);
   if (end == first) return Status::Ok();
   if (CAIRN_KEPT(kManifestBeforeRelease)) {
     CAIRN_RETURN_IF_ERROR(

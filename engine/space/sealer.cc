@@ -50,7 +50,7 @@ Status Sealer::SealUpTo(uint64_t segment) {
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));
   const std::lock_guard lock(mutex_);  // Released before the entries are.
   tree_.logged().Forget(segment);
-  flusher_->NoteSealed(segment);
+  flusher_->OnSealed(segment);
   return Status::Ok();
 }
 

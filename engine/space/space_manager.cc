@@ -102,7 +102,7 @@ void SpaceManager::Stop() {
 // ---------------------------------------------------------------- callers
 
 void SpaceManager::OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) {
-  if (origin == CommitOrigin::kCaller) means_.reader->NoteUse();
+  if (origin == CommitOrigin::kCaller) means_.reader->RecordUse();
   if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
     newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
     signals_.Wake();

@@ -75,7 +75,7 @@ Status TableReclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool*
   std::lock_guard lock(mutex_);
   const auto left = tree_.tables().find(emptiest);
   *rewritten = left == tree_.tables().end() || left->second.live_bytes < live_before;
-  if (*rewritten) means_.round->NoteReclaimed(live_before);
+  if (*rewritten) means_.round->CountReclaimed(live_before);
   return Status::Ok();
 }
 
@@ -142,7 +142,7 @@ Status TableReclaimer::MergeSmallTables(bool* merged) {
   }
   means_.counters->merged_tables.fetch_add(wanted.size() - left, std::memory_order_relaxed);
   *merged = left < wanted.size();
-  if (*merged) means_.round->NoteReclaimed(bytes);
+  if (*merged) means_.round->CountReclaimed(bytes);
   return status;
 }
 

@@ -189,7 +189,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
       (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata).Changed(marks.size());
     }
     marks.push_back({range.begin, range.strip, place});
-    if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
+    if (place.log.segment != 0) RecordLogged(place.log.segment, node->id);
     return Status::Ok();
   }
   const bool no_lane = range.lane >= node->lanes.size();
@@ -220,7 +220,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
                           .exact = as.exact || range.lane == kTokenLane});
   tree_->UseExtent(node, range.lane, lane.extents.back(), 1);
   if (place.known()) lane.extents.back().op_index = 0;  // A part is a record of one op.
-  if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
+  if (place.log.segment != 0) RecordLogged(place.log.segment, node->id);
   lane.end = range.begin + range.count;
   return Status::Ok();
 }

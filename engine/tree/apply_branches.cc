@@ -108,7 +108,7 @@ Status TreeChanges::ApplyCreate(const Op& op) {
   Head* const made = tree_->residency().AddHead(std::move(head));
   tree_->sums().CountBranch(use, 1);
   use->dirty = true;
-  tree_->sums().NoteExpiry(*made);
+  tree_->sums().RecordExpiry(*made);
   tree_->residency().Charge(made);
   tree_->dirty().Touch(made);
   tree_->residency().AddName({op.ns, op.name, op.branch});
@@ -142,7 +142,7 @@ Status TreeChanges::ApplyFork(const Op& op) {
     source->used_at_ns = std::max(source->used_at_ns, op.time_ns);
   }
   CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
-  tree_->dirty().NoteReplayRead();  // For the source, which does not change.
+  tree_->dirty().CountReplayRead();  // For the source, which does not change.
   Head& head = tree_->residency().HeadAt(op.branch);
   head.reused = true;
   MoveHead(&head, node == nullptr ? nullptr : tree_->residency().MutableNode(node->id),

@@ -21,7 +21,7 @@ class DirtyRecords {
   void Touch(Node* node);
   void Touch(Head* head);
   void TouchModel(uint64_t model);
-  void NoteGoneTable(uint64_t table) { gone_tables_.push_back(table); }
+  void AddGoneTable(uint64_t table) { gone_tables_.push_back(table); }
   // Makes room for all `in_memory` nodes: they may die where nothing can fail.
   void ReserveNodes(size_t in_memory);
 
@@ -37,7 +37,7 @@ class DirtyRecords {
   // About how many branches and nodes a replay of the changes since ForgetReplayReads would read
   // from the index. Those that were made since then are not counted.
   size_t replay_reads() const { return replay_reads_; }
-  void NoteReplayRead() { ++replay_reads_; }
+  void CountReplayRead() { ++replay_reads_; }
   void ForgetReplayReads() { replay_reads_ = 0; }
 
  private:

@@ -239,7 +239,7 @@ Status TreeChanges::ApplyKeep(const Op& op) {
   tree_->dirty().Touch(head);
   head->keep = op.policy->keep();
   head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
-  tree_->sums().NoteExpiry(*head);
+  tree_->sums().RecordExpiry(*head);
   return Status::Ok();
 }
 

@@ -139,14 +139,14 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   for (const Lane& lane : node->lanes) ends.push_back(lane.start);
   TrimNode(parent, ends);
 
-  NoteMoved(*parent, node->id);
+  RecordMoved(*parent, node->id);
   RelinkAbove(*parent, node->id);
   TakeIn(node, parent, ends);
   return Status::Ok();
 }
 
 // The content of the parent lies on another node from now on.
-void TreeChanges::NoteMoved(const Node& parent, uint64_t to) {
+void TreeChanges::RecordMoved(const Node& parent, uint64_t to) {
   std::vector<std::pair<uint64_t, uint64_t>> segments, tables;
   VisitPlaces(parent, [&](const Place& place) {
     if (place.log.segment != 0) segments.emplace_back(place.log.segment, to);
@@ -156,8 +156,8 @@ void TreeChanges::NoteMoved(const Node& parent, uint64_t to) {
     std::sort(seen->begin(), seen->end());
     seen->erase(std::unique(seen->begin(), seen->end()), seen->end());
   }
-  tree_->logged().Note(segments);
-  tree_->table_uses().NoteJoined(tables);
+  tree_->logged().Add(segments);
+  tree_->table_uses().AddJoined(tables);
 }
 
 // The edge from above the parent now leads to its child.
@@ -203,7 +203,7 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   sides->tokens = parent->unsealed_tokens;
 
   transaction_->PushUndo([tree = tree_, sides, node, parent] {
-    if (sides->was_undecided) tree->leftovers().NoteUndecided(parent->id);
+    if (sides->was_undecided) tree->leftovers().AddUndecided(parent->id);
     TreeSums& sums = tree->sums();
     const ModelSpec& model = tree->ModelOf(*node);
     sums.CountLanes(*node, model, -1);

@@ -25,7 +25,7 @@ class Leftovers {
 
   const std::vector<uint64_t>& undecided() const { return undecided_; }
   // REQUIRES: room.
-  void NoteUndecided(uint64_t node) { undecided_.push_back(node); }
+  void AddUndecided(uint64_t node) { undecided_.push_back(node); }
   bool EraseUndecided(uint64_t node);  // False: it was not undecided.
 
   // Each once; some may be gone, or trimmed in a replay. They survive tree flushes and reopening,
@@ -42,7 +42,7 @@ class Leftovers {
   std::span<const uint64_t> joinable() const {
     return std::span(joinable_).first(std::min(joinable_noted_, joinable_.size()));
   }
-  void NoteJoinable(uint64_t node) { joinable_[joinable_noted_++ % joinable_.size()] = node; }
+  void AddJoinable(uint64_t node) { joinable_[joinable_noted_++ % joinable_.size()] = node; }
   void ForgetJoinable() { joinable_noted_ = 0; }
 
  private:

@@ -41,7 +41,7 @@ void Bury(Tree* tree, Node* node) {
     *marks = {};
   }
   node->spans = {};
-  sums.NoteDied(held - node->use->bytes);
+  sums.CountDied(held - node->use->bytes);
   node->gone = true;
   tree->residency().Charge(node);
 }
@@ -82,13 +82,13 @@ uint64_t OnlyChild(const Tree& tree, uint64_t id) {
 void CollectDead(Tree* tree, uint64_t id) {
   while (Node* const node = tree->residency().MutableNode(id)) {
     if (!node->unneeded()) {
-      if (OnlyChild(*tree, id) != 0) tree->leftovers().NoteJoinable(id);
+      if (OnlyChild(*tree, id) != 0) tree->leftovers().AddJoinable(id);
       return MarkUntrimmed(tree, node);
     }
     if (!node->knows_all_refs()) {
       const std::vector<uint64_t>& undecided = tree->leftovers().undecided();
       if (std::find(undecided.begin(), undecided.end(), id) != undecided.end()) return;
-      tree->leftovers().NoteUndecided(id);
+      tree->leftovers().AddUndecided(id);
       ++node->users;
       return;
     }

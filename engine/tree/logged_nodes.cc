@@ -9,7 +9,7 @@ namespace cairn::engine {
 
 void LoggedNodes::Reserve(size_t more) { ReserveMore(&entries_, more); }
 
-void LoggedNodes::Note(std::span<const Entry> entries) {
+void LoggedNodes::Add(std::span<const Entry> entries) {
   entries_.insert(entries_.end(), entries.begin(), entries.end());
 }
 

@@ -25,8 +25,8 @@ class LoggedNodes {
   using Entry = std::pair<uint64_t, uint64_t>;  // {segment, node}
 
   void Reserve(size_t more);
-  void Note(uint64_t segment, uint64_t node) { entries_.emplace_back(segment, node); }
-  void Note(std::span<const Entry> entries);
+  void Add(uint64_t segment, uint64_t node) { entries_.emplace_back(segment, node); }
+  void Add(std::span<const Entry> entries);
 
   // In log order; some twice. Those since the last tree flush, or while entries are kept, since
   // Keep.

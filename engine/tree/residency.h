@@ -69,7 +69,7 @@ class Residency {
   // REQUIRES: its number is not known. Nothing is charged for it yet.
   Head* AddHead(Head head);
   Node* AddNode(std::unique_ptr<Node> node);
-  void NoteLoad() { ++loads_; }  // One of them came from the index.
+  void CountLoad() { ++loads_; }  // One of them came from the index.
   // Forgets it, if it is there. Its name, its users and its ref on its node are the caller's to
   // remove. Cannot fail.
   void RemoveHead(uint64_t branch);

@@ -44,7 +44,7 @@ void TableUses::Forget(uint64_t number) {
   tables_.erase(it);
 }
 
-void TableUses::NoteJoined(std::span<const Joined> joined) {
+void TableUses::AddJoined(std::span<const Joined> joined) {
   joined_.insert(joined_.end(), joined.begin(), joined.end());
 }
 

@@ -37,7 +37,7 @@ class TableUses {
   // number of a node that it was joined with; some twice.
   using Joined = std::pair<uint64_t, uint64_t>;
   std::span<const Joined> joined() const { return joined_; }
-  void NoteJoined(std::span<const Joined> joined);
+  void AddJoined(std::span<const Joined> joined);
 
   void MarkFlushed();  // The index has all of it. Cannot fail.
 

@@ -126,9 +126,9 @@ class Tree {
   // fail.
   void UseExtent(Node* node, size_t lane, const Extent& extent, int sign);
   // The branch was read, or forked. Logged nowhere; may throw.
-  void NoteUsed(uint64_t branch, uint64_t now_ns);
+  void MarkUsed(uint64_t branch, uint64_t now_ns);
   // The same for a branch whose recorded use lies in the future.
-  void NoteUsedBefore(uint64_t branch, uint64_t now_ns);
+  void MarkUsedBefore(uint64_t branch, uint64_t now_ns);
   // The table's file is gone. REQUIRES: nothing in it is live.
   void ForgetTable(uint64_t table);
 

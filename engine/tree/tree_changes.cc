@@ -76,7 +76,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     settle_marks(node.samplers);
     settle_marks(node.metadata);
     tree_->residency().Charge(&node);
-    NoteLogged(location.segment, id);
+    RecordLogged(location.segment, id);
   }
   for (const Filled& filled : filled_) {
     std::vector<Extent>& extents =
@@ -90,7 +90,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
   }
   for (const auto& [id, tokens] : unsealed_) {
     Node* const node = tree_->residency().MutableNode(id);
-    if (node != nullptr) tree_->seal_queue().Note(node, tokens, tree_->ModelOf(*node));
+    if (node != nullptr) tree_->seal_queue().Add(node, tokens, tree_->ModelOf(*node));
   }
   for (const uint64_t node : left_) CollectDead(tree_, node);
   Clear();
@@ -105,8 +105,8 @@ void TreeChanges::Clear() {
 
 // Apply reserved the room. Notes the node even if it is the last entry: that entry may be about to
 // be forgotten, because its content was sealed (LoggedNodes::Forget).
-void TreeChanges::NoteLogged(uint64_t segment, uint64_t node) {
-  tree_->logged().Note(segment, node);
+void TreeChanges::RecordLogged(uint64_t segment, uint64_t node) {
+  tree_->logged().Add(segment, node);
 }
 
 }  // namespace cairn::engine

@@ -45,7 +45,7 @@ class TreeChanges final : public Transaction::Participant {
   Status ApplyDerive(const Op& op);
   void DropDerived(Node* node, uint64_t beyond);
   void ReplaceDerived(Node* node, size_t first, size_t last, std::vector<Mark> now);
-  void NoteMoved(const Node& parent, uint64_t to);
+  void RecordMoved(const Node& parent, uint64_t to);
   void RelinkAbove(const Node& parent, uint64_t to);
   void TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& ends);
   void EvictRange(Node* node, uint32_t lane, uint64_t begin);
@@ -63,7 +63,7 @@ class TreeChanges final : public Transaction::Participant {
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
   void TrimNode(Node* node, const std::vector<uint64_t>& lengths);
   void UseId(uint64_t id);
-  void NoteLogged(uint64_t segment, uint64_t node);
+  void RecordLogged(uint64_t segment, uint64_t node);
 
   void Clear();
 

@@ -96,7 +96,7 @@ Status InsertNode(Tree* tree, std::unique_ptr<Node> node) {
   Node* const inserted = memory.AddNode(std::move(node));
   if (parent != nullptr) ++parent->users;
   memory.Charge(inserted);
-  memory.NoteLoad();
+  memory.CountLoad();
   return Status::Ok();
 }
 
@@ -126,7 +126,7 @@ Status InsertHead(Tree* tree, Head head) {
     ++node->users;
   }
   memory.Charge(inserted);
-  memory.NoteLoad();
+  memory.CountLoad();
   return Status::Ok();
 }
 

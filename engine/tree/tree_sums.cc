@@ -54,12 +54,12 @@ void TreeSums::CountCoalesced(const std::string& ns, uint64_t bytes, int sign) {
   coalesced = sign > 0 ? coalesced + bytes : coalesced - std::min(coalesced, bytes);
 }
 
-void TreeSums::NoteEviction(const std::string& ns) {
+void TreeSums::CountEviction(const std::string& ns) {
   const auto found = namespaces_.find(ns);
   if (found != namespaces_.end()) ++found->second.evictions;
 }
 
-void TreeSums::NoteExpiry(const Head& head) {
+void TreeSums::RecordExpiry(const Head& head) {
   const uint64_t at = head.expires_at_ns();
   if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
 }

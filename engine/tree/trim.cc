@@ -143,7 +143,7 @@ Status TreeChanges::ApplyTrim(const Op& op) {
   TrimNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
   const uint64_t died = held - node->use->bytes;
   transaction_->PushUndo([tree = tree_, died] { tree->sums().UndoDied(died); });
-  tree_->sums().NoteDied(died);
+  tree_->sums().CountDied(died);
   return Status::Ok();
 }
 

@@ -21,9 +21,9 @@ Entries All(const LoggedNodes& logged) {
 
 TEST(LoggedNodes, AFlushTakesEachOnceAndInOrder) {
   LoggedNodes logged;
-  logged.Note(2, 7);
-  logged.Note(1, 9);
-  logged.Note(2, 7);
+  logged.Add(2, 7);
+  logged.Add(1, 9);
+  logged.Add(2, 7);
   EXPECT_EQ(logged.Unflushed(), (Entries{{1, 9}, {2, 7}}));
   EXPECT_EQ(All(logged).size(), 3u);
   logged.MarkFlushed();
@@ -33,11 +33,11 @@ TEST(LoggedNodes, AFlushTakesEachOnceAndInOrder) {
 
 TEST(LoggedNodes, ASealForgetsWhatItKeptUpToItsSegment) {
   LoggedNodes logged;
-  logged.Note(1, 7);
-  logged.Note(2, 8);
+  logged.Add(1, 7);
+  logged.Add(2, 8);
   logged.Keep();
-  logged.Note(1, 9);  // Not sealed, since it came meanwhile.
-  logged.Note(3, 9);
+  logged.Add(1, 9);  // Not sealed, since it came meanwhile.
+  logged.Add(3, 9);
   logged.Forget(1);
   EXPECT_EQ(All(logged), (Entries{{2, 8}, {1, 9}, {3, 9}}));
   EXPECT_EQ(logged.Unflushed(), (Entries{{1, 9}, {2, 8}, {3, 9}}));
@@ -46,13 +46,13 @@ TEST(LoggedNodes, ASealForgetsWhatItKeptUpToItsSegment) {
 // The deletion of the L records up to the segment takes what the tree flush has put there.
 TEST(LoggedNodes, WhatWasFlushedMeanwhileUpToTheSegmentIsPutAgain) {
   LoggedNodes logged;
-  logged.Note(1, 7);
+  logged.Add(1, 7);
   logged.Keep();
-  logged.Note(1, 9);
-  logged.Note(2, 9);
+  logged.Add(1, 9);
+  logged.Add(2, 9);
   logged.MarkFlushed();
   EXPECT_EQ(All(logged).size(), 3u);  // All of it is kept.
-  logged.Note(2, 10);
+  logged.Add(2, 10);
   EXPECT_EQ(logged.Unflushed(), (Entries{{2, 10}}));
   logged.Forget(1);
   EXPECT_EQ(logged.Unflushed(), (Entries{{1, 9}, {2, 10}}));
@@ -62,10 +62,10 @@ TEST(LoggedNodes, WhatWasFlushedMeanwhileUpToTheSegmentIsPutAgain) {
 
 TEST(LoggedNodes, ASealThatCameToNothingLeavesWhatTheIndexDoesNotHave) {
   LoggedNodes logged;
-  logged.Note(1, 7);
+  logged.Add(1, 7);
   logged.Keep();
   logged.MarkFlushed();
-  logged.Note(1, 9);
+  logged.Add(1, 9);
   logged.Release();
   EXPECT_EQ(logged.Unflushed(), (Entries{{1, 9}}));
   EXPECT_EQ(All(logged), (Entries{{1, 9}}));

@@ -114,7 +114,7 @@ class Runner {
     }
   }
 
-  void NoteMetrics() {
+  void AddMetrics() {
     const StoreMetrics metrics = store_.Metrics();
     result_.joined += metrics.joined_nodes;
     result_.ingests += metrics.ingests;
@@ -126,7 +126,7 @@ class Runner {
   }
 
   void Close() {
-    NoteMetrics();
+    AddMetrics();
     MustBeOk(store_.Close(), "Close");
     store_ = Store();
   }
@@ -142,7 +142,7 @@ class Runner {
   void Kill() {
     if (!machine_) return Reopen();
     MustBeOk(store_.Flush(), "Flush");
-    NoteMetrics();
+    AddMetrics();
     const io::SimWorld found =
         io::CrashWorld(*machine_->disk, io::CrashChoice::KeepAll(), /*timed=*/true);
     static_cast<void>(store_.Close());
@@ -363,7 +363,7 @@ class Runner {
   void AddToModel(uint64_t id, const Added& added, bool ends_turn) {
     if (!added.tokens.empty()) model_.Append(id, added.tokens);
     ModelBranch& branch = model_.branches().at(id);
-    prefixes_.NoteAppended(branch, added.tokens.size());
+    prefixes_.OnAppended(branch, added.tokens.size());
     const Persist persist = model_.Policy(branch.ns).persist;
     const bool keeps = persist == Persist::kAlways || (persist == Persist::kTurnEnd && ends_turn);
     if (added.kv != nullptr && keeps) AddKvToModel(id, added);
@@ -381,11 +381,11 @@ class Runner {
   }
 
   void RewindModel(uint64_t id, uint64_t length) {
-    prefixes_.NoteCut(model_.branches().at(id));
+    prefixes_.OnCut(model_.branches().at(id));
     model_.Rewind(id, length);
   }
   void DropFromModel(uint64_t id) {
-    prefixes_.NoteCut(model_.branches().at(id));
+    prefixes_.OnCut(model_.branches().at(id));
     model_.Drop(id);
   }
 

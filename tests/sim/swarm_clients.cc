@@ -197,7 +197,7 @@ SwarmClients::Change SwarmClients::Begin(Durability level) {
 void SwarmClients::Push(Change* change, size_t index, State state, const std::string& name,
                         bool loses_kv) {
   KnownBranch& branch = known_[index];
-  if (state != nullptr) known_.NoteName({branch.ns, name}, index);
+  if (state != nullptr) known_.RecordName({branch.ns, name}, index);
   branch.versions.push_back({.state = std::move(state),
                              .name = name,
                              .operation = change->operation,
