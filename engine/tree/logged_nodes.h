@@ -46,7 +46,7 @@ class LoggedNodes {
  private:
   std::vector<Entry> entries_;
   bool keep_ = false;
-  size_t kept_ = 0;    // Entries at Keep...
+  size_t kept_ = 0;     // Entries at Keep...
   size_t flushed_ = 0;  // ...and those that the index got since.
 };
 

@@ -54,7 +54,7 @@ struct Part {
 };
 
 // Errors that several parts of the tree return.
-Status NoBranch(uint64_t branch);                     // kNotFound.
+Status NoBranch(uint64_t branch);  // kNotFound.
 Status DoesNotApply(const Op& op,
                     const std::string& what);  // kCorruption: only a bad log can bring it.
 

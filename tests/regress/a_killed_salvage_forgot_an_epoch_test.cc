@@ -57,7 +57,7 @@ class AKilledSalvage : public ::testing::TestWithParam<bool> {
   }
 
   static constexpr uint64_t kTrim = 1, kSince = 5;  // Seeds.
-  static constexpr uint64_t kMany = 262;           // Appends that fill some segments.
+  static constexpr uint64_t kMany = 262;            // Appends that fill some segments.
   const ModelSpec model_ = TinyModel();
   std::shared_ptr<io::SimDisk> disk_ = std::make_shared<io::SimDisk>();
   uint64_t lives_ = 0;
