@@ -144,7 +144,7 @@ class LsmIndex::Scan final : public RecordIterator {
   Status status() const override { return records_ == nullptr ? Status() : records_->status(); }
 
  private:
-  // Announces a search to the notes, for as long as it lives.
+  // Announces a search to tombstone_ranges_, for as long as it lives.
   class Search {
    public:
     Search(LsmIndex& index, std::string_view from) : index_(index) {

@@ -153,7 +153,7 @@ Status IndexFlusher::FlushAndPublish() {
   flushes_.insert_or_assign(flushed.index_sequence, flushed);
   TellIndexer(flushed.index_sequence);
   CAIRN_RETURN_IF_ERROR(FlushTables());
-  in_tables_ = flushed.index_sequence;  // Even if it brought nothing new.
+  newest_in_tables_ = flushed.index_sequence;  // Even if it brought nothing new.
   CAIRN_RETURN_IF_ERROR(Publish());
   means_.host->PublishHint();
   return Status::Ok();
@@ -165,7 +165,7 @@ Status IndexFlusher::FlushTables() {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, means_.index->Flush());
     if (!flushed.has_value()) return Status::Ok();
     const auto later = flushes_.upper_bound(flushed->mark);
-    if (later != flushes_.begin()) in_tables_ = std::prev(later)->first;
+    if (later != flushes_.begin()) newest_in_tables_ = std::prev(later)->first;
   }
 }
 
@@ -173,7 +173,7 @@ Status IndexFlusher::FlushTables() {
 // without having made its own manifest.
 Status IndexFlusher::Publish() {
   CAIRN_RETURN_IF_ERROR(AwaitLogOfHints());
-  const auto found = flushes_.find(in_tables_);
+  const auto found = flushes_.find(newest_in_tables_);
   if (found == flushes_.end()) {
     return means_.manifest->Edit([&](Manifest* next) {
       next->index = means_.index->live();

@@ -96,7 +96,7 @@ class IndexFlusher final : public CommitObserver {
   // For each tree flush that no manifest names yet, by sequence, the data for its manifest; and for
   // the newest of them that is in tables of the index.
   std::map<uint64_t, Manifest> flushes_;
-  uint64_t in_tables_ = 0;
+  uint64_t newest_in_tables_ = 0;
   // Replaced tables of the index, and of the hints, that the manifest may still name.
   std::vector<uint64_t> merged_tables_, merged_hints_;
   std::weak_ptr<Hints> merged_of_;

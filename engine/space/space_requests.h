@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The queue of appends that were refused for want of room. One pass of the space thread takes in an
+// The queue of appends that were refused for want of room. One pass of the space thread takes in a
 // request, evicts for it, and gives it an outcome:
 //
 //   refused -> admitted -> pending -> made, or in vain        pass: one round of the space thread

@@ -76,7 +76,7 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   return told.ok() ? written : told;
 }
 
-// The rate_limiter counts two threads while both work, or one that does both in turn; it does not
+// The rate limiter counts two threads while both work, or one that does both in turn; it does not
 // count this thread while it waits.
 Status TableSeries::WriteBeside(Table* next, Status* verified) {
   RateLimiter& rate_limiter = *means_.rate_limiter;
