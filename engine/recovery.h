@@ -3,7 +3,7 @@
 // Reads the tree back from the files: the index, and the log behind it. Used by opening, by
 // following a writer, and after a failed write of the log.
 //
-//   the tree as the manifest has it     OpenTree     a few blocks of the index
+//   the tree as the manifest has it       OpenTree     a few blocks of the index
 //   what was logged after it              Replay       headers of the log
 //   is that all there should be           CheckLogIsWhole
 //

@@ -3,7 +3,7 @@
 // Adds content to branches: appends and fills. Checks everything that can be checked before the
 // commit lock is taken, chooses the way of the delta, and makes the caller's result.
 //
-//   coalesced     one token, with delta_batch_tokens             coalesced_appends.h
+//   coalesced  one token, with delta_batch_tokens             coalesced_appends.h
 //   a record   a delta that fits one                          append_resolver.h
 //   large      in parts, or into a table; borrowed memory     large_appends.h
 //   filled     KV that comes later than its tokens            fill.cc

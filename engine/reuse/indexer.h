@@ -6,7 +6,7 @@
 //   noted      OnCommitted, live and in a replay                     a number a node; commit lock
 //   caught up  a search, for what came before it; the background,
 //              behind an opening, before seals and tree flushes      ids are read, hashed, put
-//   flushed    before the manifest that names what was indexed     space/index_flusher.h
+//   flushed    before the manifest that names what was indexed       space/index_flusher.h
 //
 // So after a crash the hints lack what the replay tells of, and nothing else, and are caught up as
 // ever. Where there are none, or they are of no use, they are made anew from the nodes of the tree,

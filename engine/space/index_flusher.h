@@ -5,7 +5,7 @@
 //
 //   apply     the memory of the index gets all changes at once      commit lock
 //   flush     they go into tables of it, which are merged           no lock, paced
-//   publish   the manifest names these tables and their content   no lock
+//   publish   the manifest names these tables and their content     no lock
 //
 // Only one of these is under way at a time, except that a merge, which may take long, lets tree
 // flushes in:
