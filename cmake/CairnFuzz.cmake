@@ -15,7 +15,7 @@ target_compile_options(cairn PRIVATE -fsanitize=fuzzer-no-link -Wno-deprecated-d
 set(alone api/c/model api/c/objects base/codec/kv64 base/codec/kv_frame base/codec/kv_view
           base/codec/model base/codec/token_block base/core/slab_arena base/io/fiber
           engine/gpu/gpu_views engine/manifest/manifest engine/objects/object_gets
-          engine/space/pacer engine/tree/op engine/tree/tree_check engine/tree/tree_roots
+          engine/space/rate_limiter engine/tree/op engine/tree/tree_check engine/tree/tree_roots
           sstable/index_format sstable/snapshot_format)
 foreach(source IN LISTS cairn_sources)
   cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})

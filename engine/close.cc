@@ -18,7 +18,7 @@ void StoreCore::Destroy(StoreCore* core) {
 }
 
 // Only the time of the next opening depends on it.
-void StoreCore::DumpAtClose() {
+void StoreCore::FlushTreeAtClose() {
   {
     std::lock_guard lock(committer_.mutex());
     const uint64_t records_max = options_.replay_records_max / engine::kReplayShareAtClose;
@@ -27,15 +27,15 @@ void StoreCore::DumpAtClose() {
     // open the store. Until then another opening may recover them, with the damaged file.
     const bool gives_up = left_out_ != 0 && last > left_out_upto_;
     if (left_out_ != 0 && !gives_up) return;
-    // The last dump may have stopped after its first step.
-    const bool names_hints = indexer_ != nullptr && indexer_->WantDump(/*at_close=*/true);
+    // The last tree flush may have stopped after its first step.
+    const bool names_hints = indexer_ != nullptr && indexer_->WantTreeFlush(/*at_close=*/true);
     if (!gives_up && !names_hints && !space_.flusher().IsDue(last, records_max) &&
         last - manifest_.Copy().index_sequence < records_max) {
       return;
     }
   }
-  const Status dumped = Guarded([this] { return space_.flusher().Dump(); });
-  if (!dumped.ok()) OnEventOf("closing: the index was not brought up to date: ", dumped);
+  const Status flushed = Guarded([this] { return space_.flusher().FlushTree(); });
+  if (!flushed.ok()) OnEventOf("closing: the index was not brought up to date: ", flushed);
 }
 
 Status StoreCore::CloseLog() {
@@ -55,19 +55,19 @@ Status StoreCore::Close() {
   const io::Turn::Holder turn(&close_turn_);
   // Never opened: members take down what Open started. Or closed before.
   if (!lifecycle_.open()) return closed_;
-  static_cast<void>(Guarded([this] { return space_.GiveBackAtClose(), Status::Ok(); }));
+  static_cast<void>(Guarded([this] { return space_.ReclaimAtClose(), Status::Ok(); }));
   lifecycle_.Close();
   space_.Stop();
   objects_.Stop();
   background_executor_.reset();
   if (indexer_ != nullptr) indexer_->Stop();
-  if (!options_.read_only && log_->poisoned().ok()) DumpAtClose();
+  if (!options_.read_only && log_->poisoned().ok()) FlushTreeAtClose();
   timer_->Stop();
-  // JoinedAppends accepts an append under the commit lock, and only while the store is open. Once
-  // this thread has had the lock, no more are accepted, and EndAll flushes all that were.
+  // CoalescedAppends accepts an append under the commit lock, and only while the store is open.
+  // Once this thread has had the lock, no more are accepted, and EndAll flushes all that were.
   committer_.mutex().lock();
   committer_.mutex().unlock();
-  Status status = joined_.EndAll();
+  Status status = coalesced_.EndAll();
   lifecycle_.AwaitUses();
   arrivals_.Stop();
   executor_->Stop();  // Finishes posted jobs. They look for it here.
@@ -75,7 +75,7 @@ Status StoreCore::Close() {
   const Status log_closed = Guarded([this] { return CloseLog(); });
   if (!log_closed.ok()) status = log_closed;
   // All tickets that could end have ended.
-  tickets_.CutByClose();
+  tickets_.EndByClose();
   hints_.Close();
   gpu_sources_.Clear();
   reader_.LetGo();  // Handles may outlive this by far.

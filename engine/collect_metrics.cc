@@ -90,8 +90,8 @@ void AddBackground(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->merged_tables = space.merged_tables.load();
   metrics->joined_nodes = space.joined_nodes.load();
   metrics->cut_nodes = space.cut_nodes.load();
-  metrics->background_read_bytes = from.space->pacer().read_bytes();
-  metrics->background_written_bytes = from.space->pacer().written_bytes();
+  metrics->background_read_bytes = from.space->rate_limiter().read_bytes();
+  metrics->background_written_bytes = from.space->rate_limiter().written_bytes();
   metrics->retired_segments = space.retired_segments.load();
   metrics->stalls_log_limit = space.log_limits.load(std::memory_order_relaxed);
   metrics->append_delay = from.space->throttle().delay().Snapshot();

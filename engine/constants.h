@@ -149,7 +149,7 @@ inline constexpr uint64_t kPinnedNamesShare = 256;
 // many times, before the attempt is given up.
 inline constexpr uint32_t kPinnedRoomTries = 8;
 
-// Table numbers are taken in ranges of this size. Each range is made durable with a checkpoint
+// Table numbers are taken in ranges of this size. Each range is made durable with a manifest
 // before its first number is used.
 inline constexpr uint64_t kTableNumbersAtOnce = 1024;
 inline constexpr char kTableDirectory[] = "tables";
@@ -191,8 +191,8 @@ inline constexpr uint64_t kLogSegmentsMin = 4;
 // Flow control where the log nears its limit (engine/space/log_gate.h). Until the rate of giving
 // back was measured it is taken to be that of a slow disk. Each measurement counts for a quarter,
 // so that neither one dead segment nor one dense segment decides.
-inline constexpr double kGiveBackRateFirst = 64.0 * (1 << 20);
-inline constexpr double kGiveBackRateShare = 4;
+inline constexpr double kReclaimRateFirst = 64.0 * (1 << 20);
+inline constexpr double kReclaimRateShare = 4;
 // A shorter sleep costs more than it gains: small appends sleep now and then, for several of them.
 inline constexpr uint64_t kSlowWaitNsMin = 1'000'000;
 // However near the limit, a waiting append looks again after at most this, as some may be given
@@ -210,18 +210,18 @@ inline constexpr size_t kTableSourcesMax = 32768;
 // Tree entries that one load examines to make room for what it brings. Few: when most are in use,
 // examining each of them every time would cost more than the load.
 inline constexpr size_t kTrimSteps = 64;
-// The tree is also dumped when a replay would read a quarter as many branches and nodes as records
+// The tree is also flushed when a replay would read a quarter as many branches and nodes as records
 // may be replayed: these reads are most of the time of a replay.
 inline constexpr uint64_t kReplayRecordsPerRead = 4;
-// When this many branches and nodes changed they are dumped into the memory of the index. That
+// When this many branches and nodes changed they are flushed into the memory of the index. That
 // bounds the commit lock's hold to some milliseconds, and how much of the tree cannot be trimmed.
 // (1.1 us to encode each entry, and half as much again to insert its records.)
-inline constexpr size_t kDumpEntriesMax = 1024;
-// A dump that cannot wait for the end of a merge adds a table that every lookup asks until the next
-// merge. So it waits until this many times the usual number of records has gathered.
+inline constexpr size_t kTreeFlushEntriesMax = 1024;
+// A tree flush that cannot wait for the end of a merge adds a table that every lookup asks until
+// the next merge. So it waits until this many times the usual number of records has gathered.
 inline constexpr uint64_t kReplayShareInMerge = 2;
-// Closing dumps when more than this share of that gathered: else the next opening would wait for
-// it.
+// Closing flushes the tree when more than this share of that gathered: else the next opening would
+// wait for it.
 inline constexpr uint64_t kReplayShareAtClose = 16;
 // Branches that a listing reads together.
 inline constexpr size_t kNamesAtOnce = 256;
@@ -244,24 +244,25 @@ inline constexpr uint64_t kReadAheadSourceBytesMax = 256u << 10;
 // While a batch is packed, the space thread reads this much of the next source. It is two batches,
 // so that the device reads one while the thread copies the other to its place.
 inline constexpr uint64_t kStagedAtOnceBytes = 8u << 20;
-// Frames that are packed, or proven, side by side. Enough that handing them out costs nothing (a
+// Frames that are packed, or verified, side by side. Enough that handing them out costs nothing (a
 // core packs a MiB in 0.3 ms), and two such batches take hardly more memory.
 inline constexpr uint64_t kFrameBatchBytes = 4u << 20;
 
 // Unused rate can be saved up for this long: an overlong sleep costs no throughput, and there is no
 // noticeable burst after a rest.
 inline constexpr uint64_t kPaceCreditNs = 10'000'000;
-// A wait for the rate is cut into pieces of this, so that haste which nobody signalled is noticed.
+// A wait for the rate is cut into pieces of this, so that urgency which nobody signalled is
+// noticed.
 inline constexpr uint64_t kPaceLookAgainNs = 100'000'000;
 
-// A dump is half a megabyte, and merging four of them downwards must not delay the next one. So the
-// first level is small, and a million branches make a dozen tables.
+// A tree flush is half a megabyte, and merging four of them downwards must not delay the next one.
+// So the first level is small, and a million branches make a dozen tables.
 inline constexpr uint64_t kIndexTableBytes = 16u << 20;
 inline constexpr uint64_t kIndexLevel1Bytes = 16u << 20;
 
 // Eviction begins when an eighth of a cap is left, so that appends seldom wait for it, and goes on
-// until a quarter is left: each pass costs a dump, and afterwards tables with dead bytes are worth
-// rewriting.
+// until a quarter is left: each pass costs a tree flush, and afterwards tables with dead bytes are
+// worth rewriting.
 inline constexpr uint64_t kEvictionBeginsShare = 8, kEvictionEndsShare = 4;
 // Branches read ahead in the order of eviction, or of expiry: some blocks of the index.
 inline constexpr size_t kEvictAhead = 256;
@@ -270,10 +271,11 @@ inline constexpr size_t kEvictAhead = 256;
 inline constexpr uint64_t kRefusedAgainNs = 10'000'000;
 // Refused calls that do not wait, of which the store remembers what they asked for. If there are
 // more, all of them are forgotten, and ask again.
-inline constexpr size_t kBusyAsksMax = 1024;
-// Expired branches are looked for no more often than this: each time costs a dump.
+inline constexpr size_t kBusyRequestsMax = 1024;
+// Expired branches are looked for no more often than this: each time costs a tree flush.
 inline constexpr uint64_t kExpiryStepNs = 1'000'000'000;
-// A read is written down for the order of eviction once in so long: it costs records in a dump.
+// A read is written down for the order of eviction once in so long: it costs records in a tree
+// flush.
 inline constexpr uint64_t kUsedGranularityNs = 1'000'000'000;
 
 // Blocks of the index kept for one verification, which reads each once or twice.
@@ -288,10 +290,10 @@ inline constexpr uint64_t kSmallFilesBytes = 36u << 10;
 
 // Reserve of max_bytes, or of the disk, that only the giving back of space may use
 // (engine/commit/ledger.h): one log segment, which packs to about what it held; another one, for
-// when the log has no segment left to log that table in; and, as a share of max_bytes, room to dump
-// and merge the index (the first level and four dumps are 18 MiB) and to rewrite the live part of a
-// table. Content sealed into one table fits into the reserve less that segment. At least some small
-// index tables.
+// when the log has no segment left to log that table in; and, as a share of max_bytes, room to
+// flush the tree and merge the index (the first level and four tree flushes are 18 MiB) and to
+// rewrite the live part of a table. Content sealed into one table fits into the reserve less that
+// segment. At least some small index tables.
 inline constexpr uint64_t kReserveShare = 32;
 inline constexpr uint64_t kReserveBytesMin = 128u << 10;
 inline constexpr uint64_t kReserveBytesMax = 64u << 20;
@@ -320,19 +322,19 @@ inline constexpr int kReadAgainMax = 2;
 // That is half of the quarter in which appends are slowed, so that they seldom reach the limit. It
 // makes tables of some 100 MiB, and a smaller table costs as many syncs. (One segment of 64 MiB at
 // a time sealed a third slower; with all that was due at once appends were held for 0.8 s.)
-inline constexpr uint64_t kRetireShare = 8;
+inline constexpr uint64_t kLogReclaimShare = 8;
 // Staging memory of seals, as a share of max_memory_bytes: at 1 GiB two sources of large deltas.
 inline constexpr uint64_t kStageShare = 16;
-// A table is proved while the next one is written only if there is this much memory. Then what both
-// take besides the stages is small beside it: 8 MiB to pack, 12 to prove, up to 33 to read large
-// deltas.
+// A table is verified while the next one is written only if there is this much memory. Then what
+// both take besides the stages is small beside it: 8 MiB to pack, 12 to read back, up to 33 to read
+// large deltas.
 inline constexpr uint64_t kOverlapMemoryMin = 256u << 20;
 // Freed buffers kept for the next use, as a share of max_memory_bytes: at 1 GiB as much as sealing
 // takes besides its stages.
 inline constexpr uint64_t kKeptShare = 32;
 // Those that nobody used for this long are given back to the system.
 inline constexpr uint64_t kKeptIdleNs = 10'000'000'000;
-// Staging memory for drafts and joined appends, as a share of max_memory_bytes.
+// Staging memory for drafts and coalesced appends, as a share of max_memory_bytes.
 inline constexpr uint64_t kStagingShare = 4;
 
 // Applied lengths remembered for each branch until they are durable. Beyond that older ones are

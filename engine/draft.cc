@@ -42,7 +42,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
   Status Put(uint32_t layer, const GroupView& view) {
     CAIRN_RETURN_IF_ERROR(CheckPut(layer, {.groups = std::span(&view, 1)}));
     staging_->Put(view, layer, 0);
-    NoteStaged(layer, view);
+    MarkStaged(layer, view);
     return Status::Ok();
   }
 
@@ -53,7 +53,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
     CAIRN_RETURN_IF_ERROR(CheckPut(layer, kv));
     CAIRN_RETURN_IF_ERROR(puts_->Put(layer, kv, ready));
     has_puts_.store(true, std::memory_order_release);
-    NoteStaged(layer, kv.groups[0]);
+    MarkStaged(layer, kv.groups[0]);
     return Status::Ok();
   }
 
@@ -119,7 +119,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
     }
     return ended_.load(std::memory_order_acquire) ? Ended() : Status::Ok();
   }
-  void NoteStaged(uint32_t layer, const GroupView& view) {
+  void MarkStaged(uint32_t layer, const GroupView& view) {
     std::atomic<uint64_t>& staged = staged_[view.group][layer];
     const uint64_t end = view.position + view.count - staging_->position(view.group);
     if (end > staged.load(std::memory_order_relaxed)) staged.store(end, std::memory_order_release);
@@ -176,7 +176,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
 
 Result<Draft> StoreCore::BeginAppend(BranchId id, uint64_t positions) {
   CAIRN_RETURN_IF_ERROR(lifecycle_.CheckWritable());
-  CAIRN_RETURN_IF_ERROR(joined_.Flush(id));
+  CAIRN_RETURN_IF_ERROR(coalesced_.Flush(id));
   if (positions == 0 || positions > kMaxAppendTokens) {
     return Status(StatusCode::kInvalidArgument, "positions is " + std::to_string(positions) +
                                                     "; a draft has 1 to " +

@@ -27,11 +27,11 @@ class StoreCore::WriteSide final : public engine::WriteHost {
   }
   Status MakeRoom(std::optional<BranchId> branch, uint64_t bytes, const Status& refusal,
                   uint64_t deadline_ns, std::optional<uint32_t>* first_round) override {
-    return core_->space_.asks().MakeRoom(branch, bytes, refusal, deadline_ns, first_round);
+    return core_->space_.requests().MakeRoom(branch, bytes, refusal, deadline_ns, first_round);
   }
   Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
                       std::optional<uint32_t>* first_round) override {
-    return core_->space_.asks().AwaitReclaim(refusal, deadline_ns, first_round);
+    return core_->space_.requests().AwaitReclaim(refusal, deadline_ns, first_round);
   }
 
   std::shared_ptr<void> Hold() override { return core_->shared_from_this(); }
@@ -39,15 +39,15 @@ class StoreCore::WriteSide final : public engine::WriteHost {
     core_->space_.throttle().SlowDown(bytes, deadline_ns);
   }
   Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) override {
-    return core_->space_.asks().WhileRoomIsMade(branch, bytes, refusal);
+    return core_->space_.requests().WhileRoomIsMade(branch, bytes, refusal);
   }
-  void Kick() override { core_->space_.Kick(); }
+  void WakeSpaceThread() override { core_->space_.Wake(); }
   void OnFreed() override { core_->space_.OnFreed(); }
   std::shared_ptr<void> KeepNewestSegment() override {
     return core_->reader_.pins().Take(engine::Pins::Of::kParts, core_->space_.newest_segment());
   }
   sstable::TableContext DataTables() override { return core_->space_.DataContext(); }
-  void DeleteTable(const engine::OpTable& table) override {
+  void DeleteTable(const engine::TableRef& table) override {
     static_cast<void>(core_->space_.dead_tables().Delete(table.number, table.bytes));
   }
 
@@ -66,11 +66,11 @@ class StoreCore::SpaceSide final : public engine::SpaceHost {
                             wal::Log::Purpose purpose) override {
     return core_->changes_.MakeInBackground(needs, resolve, purpose);
   }
-  Status ApplyJoined(BranchId branch) override {
-    return core_->joined_.TryFlush(branch, /*stays_if_full=*/true);
+  Status ApplyCoalesced(BranchId branch) override {
+    return core_->coalesced_.TryFlush(branch, /*stays_if_full=*/true);
   }
-  void ApplyAllJoined() override { core_->joined_.FlushAll(); }
-  bool HasJoined(BranchId branch) const override { return core_->joined_.Has(branch); }
+  void ApplyAllCoalesced() override { core_->coalesced_.FlushAll(); }
+  bool HasCoalesced(BranchId branch) const override { return core_->coalesced_.Has(branch); }
   bool IsIngested(uint64_t bytes) const override { return core_->limits_.IsIngested(bytes); }
   bool TakeTouched(const Head& object) override {
     return core_->objects_.directory().TakeTouched(object);
@@ -95,7 +95,7 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
     Committer::Lock lock(core_->committer_.mutex());
     CAIRN_ASSIGN_OR_RETURN(const Head* head, core_->access_.LoadBranch(id, &lock));
     CAIRN_RETURN_IF_ERROR(look(core_->committer_.tree(), *head));
-    if (used) NoteUsed(*head, now_ns);
+    if (used) MarkUsed(*head, now_ns);
     return Status::Ok();
   }
   Status LookAtNode(NodeId id, const Look& look) override {
@@ -110,20 +110,20 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
     return look(core_->committer_.tree(), engine::HeadOfNode(*node));
   }
   bool read_only() const override { return core_->options_.read_only; }
-  Status FollowWriter() override { return core_->follower_.Follow(/*look_anyway=*/true).status(); }
+  Status FollowWriter() override { return core_->follower_.Refresh(/*read_anyway=*/true).status(); }
   Result<bool> WriterLives() override { return core_->follower_.WriterLives(); }
-  Status Pace(uint64_t bytes) override { return core_->space_.pacer().Take(bytes, 0); }
+  Status Pace(uint64_t bytes) override { return core_->space_.rate_limiter().Take(bytes, 0); }
 
  private:
   // Records that the branch was read. Only stores that may have to evict need that; most do not.
-  void NoteUsed(const Head& head, uint64_t now_ns) {
+  void MarkUsed(const Head& head, uint64_t now_ns) {
     const bool matters = core_->options_.evict != Evict::kNever || head.keep != Keep() ||
                          head.use->policy != NamespacePolicy();
     if (core_->options_.read_only || !matters) return;
     if (head.reused && now_ns < head.used_at_ns + engine::kUsedGranularityNs) return;
-    core_->committer_.tree().NoteUsed(head.id, now_ns);
+    core_->committer_.tree().MarkUsed(head.id, now_ns);
     const uint64_t last = core_->log_->last_reserved_sequence();
-    if (core_->space_.flusher().BecomesDue(last)) core_->space_.Kick();
+    if (core_->space_.flusher().BecomesDue(last)) core_->space_.Wake();
   }
 
   StoreCore* const core_;

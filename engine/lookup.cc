@@ -84,7 +84,7 @@ Result<BranchPage> Lookup::ListBranches(std::string_view ns, std::string_view pr
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckNotReserved(ns));
   if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no branches");
-  joined_->FlushAll();
+  coalesced_->FlushAll();
   Tree::NameKey from{std::string(ns), std::string(prefix), 0};
   if (!cursor.empty()) from = std::max(from, ParseCursor(ns, cursor));
   const size_t one_more = limit == SIZE_MAX ? limit : limit + 1;  // To know whether there are more.
@@ -116,7 +116,7 @@ Result<std::vector<NamespaceInfo>> Lookup::Namespaces() const {
 
 Result<std::vector<KvHole>> Lookup::EvictedKv(BranchId id, uint64_t begin, uint64_t end) const {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
   const auto model = means_.tree().FindModel(head->model);
   CAIRN_ASSIGN_OR_RETURN(const Range range,
                          RangeOf(begin, end, head->lengths[kTokenLane], "evicted KV"));
@@ -150,14 +150,14 @@ Result<std::vector<KvHole>> Lookup::EvictedKv(BranchId id, uint64_t begin, uint6
 
 Result<uint64_t> Lookup::RestorableLength(BranchId id, uint64_t at_most) const {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
   return engine::RestorableLength(means_.tree(), *head,
                                   std::min(at_most, head->lengths[kTokenLane]));
 }
 
 Result<Head> Lookup::CopyHead(BranchId id) const {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
   return *head;
 }
 
@@ -180,20 +180,20 @@ Result<uint64_t> Lookup::Length(BranchId id) const {
 // obsolete, so the newest durable one counts.
 Result<uint64_t> Lookup::DurableLength(BranchId id) const {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
   const uint64_t length = head->lengths[kTokenLane];
   return means_.committer->lengths().Of(id, means_.log->durable_sequence()).value_or(length);
 }
 
 Result<std::vector<PathStep>> Lookup::Path(BranchId id) const {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
   return CollectPath(means_.tree(), *head);
 }
 
 Result<std::vector<ContentSpan>> Lookup::Spans(BranchId id, uint64_t begin, uint64_t end) const {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
   CAIRN_ASSIGN_OR_RETURN(const Range range,
                          RangeOf(begin, end, head->lengths[kTokenLane], "spans"));
   return CollectSpans(means_.tree(), *head, range.begin, range.end);

@@ -12,14 +12,15 @@
 #include <vector>
 
 #include "cairn/store.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 
 namespace cairn::engine {
 
 class Lookup {
  public:
-  Lookup(const WriteMeans& means, JoinedAppends* joined) : means_(means), joined_(joined) {}
+  Lookup(const WriteMeans& means, CoalescedAppends* coalesced)
+      : means_(means), coalesced_(coalesced) {}
   Lookup(const Lookup&) = delete;
   Lookup& operator=(const Lookup&) = delete;
 
@@ -45,7 +46,7 @@ class Lookup {
   Result<Head> CopyHead(BranchId id) const;
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
 };
 
 }  // namespace cairn::engine

@@ -143,7 +143,7 @@ Status StoreCore::CreateFiles() {
   SetTableContext();
   CAIRN_RETURN_IF_ERROR(recovery_.OpenTree(manifest_.at_opening(), &committer_.tree()));
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), manifest_.at_opening());
-  CAIRN_RETURN_IF_ERROR(ClaimTables());
+  CAIRN_RETURN_IF_ERROR(AdoptTables());
   // First: an opening that finds the manifest takes the store for complete.
   if (CAIRN_KEPT(kSyncDirectoryCreate)) {
     CAIRN_RETURN_IF_ERROR(files.SyncDirectory(io::ParentPath(path_)));
@@ -193,15 +193,15 @@ Status StoreCore::OpenFiles() {
   SetTableContext();
   wal::RecoveredLog recovered;
   const engine::Manifest& opened = manifest_.at_opening();
-  CAIRN_RETURN_IF_ERROR(io::GoneIsDamage(recovery_.OpenTree(opened, &committer_.tree())));
+  CAIRN_RETURN_IF_ERROR(io::MissingIsCorruption(recovery_.OpenTree(opened, &committer_.tree())));
   CAIRN_ASSIGN_OR_RETURN(left_out_,
                          recovery_.Replay(opened, recovery, &committer_.tree(), &recovered));
   left_out_upto_ = recovered.last_sequence;
   const Status whole = recovery_.CheckLogIsWhole(opened, recovered);
   if (!whole.ok() && (!options_.salvage || whole.code() != StatusCode::kCorruption)) return whole;
-  NoteRecovery(recovered, whole);
+  RecordRecovery(recovered, whole);
   if (indexer_ != nullptr) indexer_->Open(space_.IndexContext(), opened);
-  CAIRN_RETURN_IF_ERROR(ClaimTables());  // First: the space they free is for new segments.
+  CAIRN_RETURN_IF_ERROR(AdoptTables());  // First: the space they free is for new segments.
   CAIRN_RETURN_IF_ERROR(BeginHistory(recovered));
   CAIRN_RETURN_IF_ERROR(StartLog(std::move(recovered)));
   // Later openings may only ask for what was salvaged. New records reuse the sequences of lost
@@ -214,7 +214,7 @@ Status StoreCore::OpenFiles() {
       next->index_sequence = last;
       next->replay_from = log_->written_end();
     }));
-    space_.flusher().SetDumped(opened.index_sequence);
+    space_.flusher().SetFlushed(opened.index_sequence);
   }
   // Hints that were given up have no tables any more.
   const bool kept = indexer_ != nullptr && indexer_->ForManifest(opened.index_sequence).has_value();
@@ -235,16 +235,17 @@ Status StoreCore::OpenFollower() {
   CAIRN_RETURN_IF_ERROR(CheckSegmentBytes());
   CAIRN_ASSIGN_OR_RETURN(options_file_, engine::ReadOptionsFile(*world_.files, path_));
   SetTableContext();
-  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::Seen> seen, follower_.LookFirst());
-  NoteRecovery(seen->log, seen->whole);
-  space_.retirer().SetLogStart(seen->manifest.log_start_segment);
-  manifest_.Show(std::move(seen->manifest), seen->log.last_sequence);
-  committer_.tree() = std::move(seen->tree);
+  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<engine::RefreshedState> state,
+                         follower_.ReadFirst());
+  RecordRecovery(state->log, state->whole);
+  space_.log_reclaimer().SetLogStart(state->manifest.log_start_segment);
+  manifest_.Show(std::move(state->manifest), state->log.last_sequence);
+  committer_.tree() = std::move(state->tree);
   if (indexer_ != nullptr) {
     indexer_->PrepareShow(space_.IndexContext(), manifest_.at_opening());
     indexer_->Show();
   }
-  return StartLog(std::move(seen->log));
+  return StartLog(std::move(state->log));
 }
 
 void StoreCore::SetTableContext() {
@@ -259,12 +260,12 @@ void StoreCore::SetTableContext() {
   context.counters = &table_counters_;
   reader_.tables().SetContext(context);
   options_.segment_bytes = manifest_.at_opening().segment_bytes;
-  space_.retirer().SetLogStart(manifest_.at_opening().log_start_segment);
+  space_.log_reclaimer().SetLogStart(manifest_.at_opening().log_start_segment);
 }
 
 // For a store that writes, after replay: counts existing tables and removes those that nothing
 // names. The number of a named table is never given again, whatever the manifest says.
-Status StoreCore::ClaimTables() {
+Status StoreCore::AdoptTables() {
   const sstable::TableContext& context = reader_.tables().context();
   CAIRN_RETURN_IF_ERROR(io::CreateDirectoryIfMissing(*world_.files, context.directory));
   CAIRN_RETURN_IF_ERROR(manifest_.RemoveOld());
@@ -299,22 +300,23 @@ Status StoreCore::ClaimTables() {
 // From here on the store's history differs from that of a copy, which continues from here, too. The
 // new history's name is durable before anything else is written.
 Status StoreCore::BeginHistory(const wal::RecoveredLog& recovered) {
-  // The log is about to reuse the segments that were cut, headers and all. After a crash then the
-  // log must not show fewer epochs than were used.
+  // The log is about to reuse the segments that were truncated, headers and all. After a crash then
+  // the log must not show fewer epochs than were used.
   const uint64_t used = recovered.next_epoch - 1;
   const uint64_t kept = recovered.segments.empty() ? 0 : recovered.segments.back().epoch;
-  const bool cut = options_.salvage && CAIRN_KEPT(kEpochBeforeCut) &&
-                   used > std::max(kept, manifest_.at_opening().epoch);
+  const bool truncates = options_.salvage && CAIRN_KEPT(kEpochBeforeCut) &&
+                         used > std::max(kept, manifest_.at_opening().epoch);
   Status unwritten;
-  CAIRN_RETURN_IF_ERROR(manifest_.BeginHistory(
-      engine::DrawHistory(*world_.scheduler), recovered.last_sequence, cut ? used : 0, &unwritten));
+  CAIRN_RETURN_IF_ERROR(manifest_.BeginHistory(engine::DrawHistory(*world_.scheduler),
+                                               recovered.last_sequence, truncates ? used : 0,
+                                               &unwritten));
   if (!unwritten.ok()) {
     OnEvent("no room to write MANIFEST at the opening: " + unwritten.ToString());
   }
   return Status::Ok();
 }
 
-void StoreCore::NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole) {
+void StoreCore::RecordRecovery(const wal::RecoveredLog& recovered, const Status& whole) {
   if (recovered.torn_tail) recovery_note_ = recovered.torn_detail;
   if (recovered.repaired) recovery_note_ = recovered.repaired_detail;
   if (whole.ok()) return;

@@ -91,7 +91,7 @@ void Recovery::PrepareShow(const Manifest& manifest) {
 }
 
 void Recovery::OnShown(uint64_t log_start) {
-  means_.space->retirer().SetLogStart(log_start);
+  means_.space->log_reclaimer().SetLogStart(log_start);
   if (means_.indexer != nullptr) means_.indexer->Show();
 }
 

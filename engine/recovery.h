@@ -3,7 +3,7 @@
 // Reads the tree back from the files: the index, and the log behind it. Used by opening, by
 // following a writer, and after a failed write of the log.
 //
-//   the tree as the checkpoint has it     OpenTree     a few blocks of the index
+//   the tree as the manifest has it       OpenTree     a few blocks of the index
 //   what was logged after it              Replay       headers of the log
 //   is that all there should be           CheckLogIsWhole
 //
@@ -46,7 +46,7 @@ class Recovery final : public FollowHost {
   Result<uint64_t> Replay(const Manifest& manifest, wal::RecoveryOptions recovery, Tree* tree,
                           wal::RecoveredLog* recovered);
   // The log itself cannot know that its end was taken away, segments and all. Everything up to the
-  // checkpoint's last sequence was durable, and the first segment is older than the checkpoint.
+  // manifest's last sequence was durable, and the first segment is older than the manifest.
   Status CheckLogIsWhole(const Manifest& manifest,
                          const wal::RecoveredLog& recovered) const override;
 

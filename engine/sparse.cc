@@ -48,7 +48,7 @@ Result<SparseSession> SparseArena::Open(const Branch& branch, const SparseOption
       return Status(StatusCode::kInvalidArgument, "sparse: the branch is of another store");
     }
     const SparseArenaState::Means& means = arena.means();
-    CAIRN_ASSIGN_OR_RETURN(auto source, engine::SparseSource::Take(*means.write, means.joined,
+    CAIRN_ASSIGN_OR_RETURN(auto source, engine::SparseSource::Take(*means.write, means.coalesced,
                                                                    branch.id(), options.end));
     CAIRN_ASSIGN_OR_RETURN(auto state,
                            SparseSessionState::Make(state_, std::move(source), options));
@@ -89,8 +89,8 @@ Status SparseSession::Extend(uint64_t end) {
     CAIRN_RETURN_IF_ERROR(CheckProcess(state));
     const SparseArenaState::Means& means = state.arena().means();
     CAIRN_RETURN_IF_ERROR(means.write->lifecycle->CheckUsable());
-    CAIRN_ASSIGN_OR_RETURN(
-        auto source, engine::SparseSource::Take(*means.write, means.joined, state.branch(), end));
+    CAIRN_ASSIGN_OR_RETURN(auto source, engine::SparseSource::Take(*means.write, means.coalesced,
+                                                                   state.branch(), end));
     return state.Extend(std::move(source));
   });
 }

@@ -22,7 +22,7 @@ void StoreCore::OnProgress(uint64_t written_sequence, uint64_t durable_sequence)
 // must leave no caller waiting.
 void StoreCore::OnPoison(const Status& cause, uint64_t acknowledged) {
   OnProgress(acknowledged, log_ == nullptr ? 0 : log_->durable_sequence());
-  tickets_.CutByPoison(cause);
+  tickets_.EndByPoison(cause);
   space_.gate().Wake();
   {
     const MutexLock lock(&poison_mutex_);
@@ -56,10 +56,10 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   engine::Manifest manifest;
   {
     std::lock_guard lock(committer_.mutex());
-    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.retirer().log_start());
+    pin = reader_.pins().Take(engine::Pins::Of::kReader, space_.log_reclaimer().log_start());
     manifest = manifest_.Copy();
     manifest.log_start_segment =
-        space_.retirer().log_start();  // Segments below may be gone already.
+        space_.log_reclaimer().log_start();  // Segments below may be gone already.
   }
   Status status = recovery_.OpenTree(manifest, &tree);
   if (status.ok()) {
@@ -86,7 +86,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
 
 Status StoreCore::Flush() {
   CAIRN_RETURN_IF_ERROR(lifecycle_.CheckWritable());
-  joined_.FlushAll();
+  coalesced_.FlushAll();
   CAIRN_RETURN_IF_ERROR(log_->Flush(io::kNoDeadline));
   hints_.Publish();
   return Status::Ok();
@@ -108,7 +108,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
         return op.kind == WriteBatch::Op::Kind::kCreate || op.kind == WriteBatch::Op::Kind::kFork;
       })));
   CAIRN_ASSIGN_OR_RETURN(engine::WrittenBatch written,
-                         engine::CommitBatch(write_means_, &joined_, this, batch, options));
+                         engine::CommitBatch(write_means_, &coalesced_, this, batch, options));
   for (const BranchId id : written.created) result.created.emplace_back(shared_from_this(), id);
   result.ticket = std::move(written.ticket);
   return result;
@@ -120,7 +120,7 @@ Result<RefreshResult> StoreCore::Refresh() {
   if (!options_.read_only) {
     return Status(StatusCode::kInvalidState, path_ + ": a store that writes shows all there is");
   }
-  return follower_.Follow(/*look_anyway=*/false);
+  return follower_.Refresh(/*read_anyway=*/false);
 }
 
 Status StoreCore::PauseBackground() {
@@ -191,7 +191,7 @@ Status StoreCore::CheckGpu(const Gpu& gpu) const {
 
 SparseArenaState::Means StoreCore::MakeSparseMeans(std::shared_ptr<StoreCore> self) {
   return {.write = &write_means_,
-          .joined = &joined_,
+          .coalesced = &coalesced_,
           .reads = &reads_,
           .derived = &derived_,
           .keep = std::move(self)};

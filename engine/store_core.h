@@ -30,7 +30,7 @@
 #include "engine/collect_metrics.h"
 #include "engine/commit/appender.h"
 #include "engine/commit/changes.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/ledger.h"
 #include "engine/commit/write_means.h"
 #include "engine/follow/follower.h"
@@ -117,16 +117,16 @@ class [[gnu::visibility("hidden")]] StoreCore final
   Status CreateFiles();
   Status CheckSegmentBytes() const;
   Status BeginHistory(const wal::RecoveredLog& recovered);
-  void NoteRecovery(const wal::RecoveredLog& recovered, const Status& whole);
+  void RecordRecovery(const wal::RecoveredLog& recovered, const Status& whole);
   void SetTableContext();
-  Status ClaimTables();
+  Status AdoptTables();
   void TakeRoom(const wal::RecoveredLog& recovered);
   Status StartLog(wal::RecoveredLog recovered);
   void MakeThreads();
 
   // --- close.cc
   static void Destroy(StoreCore * core);
-  void DumpAtClose();
+  void FlushTreeAtClose();
   Status CloseLog();
 
   // --- store_core.cc
@@ -166,23 +166,23 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
   engine::GpuSources gpu_sources_{options_.gpus, world_};
   engine::WriteMeans write_means_{MakeWriteMeans()};
-  engine::JoinedAppends joined_{write_means_};
-  engine::Appender appender_{write_means_, &joined_};
-  engine::Changes changes_{write_means_, &joined_};
+  engine::CoalescedAppends coalesced_{write_means_};
+  engine::Appender appender_{write_means_, &coalesced_};
+  engine::Changes changes_{write_means_, &coalesced_};
   Mutex poison_mutex_;
   bool poison_told_ CAIRN_GUARDED_BY(poison_mutex_) = false;
 
   // --- Reading
   std::unique_ptr<engine::ReaderHost> reader_host_;
   engine::Reader reader_{world_,        &arena_,  memory_,
-                         options_.gpus, &budget_, [this] { space_.Kick(); }};
-  engine::BranchReads reads_{write_means_, &joined_, &reader_};
-  engine::DerivedTables derived_{write_means_, &joined_, &changes_, &reader_};
-  engine::Lookup lookup_{write_means_, &joined_};
+                         options_.gpus, &budget_, [this] { space_.Wake(); }};
+  engine::BranchReads reads_{write_means_, &coalesced_, &reader_};
+  engine::DerivedTables derived_{write_means_, &coalesced_, &changes_, &reader_};
+  engine::Lookup lookup_{write_means_, &coalesced_};
   std::unique_ptr<engine::Indexer> indexer_ = MakeIndexer();  // Null: nothing is indexed.
   engine::Leases leases_{write_means_};
   engine::PrefixFinder finder_{{.write = &write_means_,
-                                .joined = &joined_,
+                                .coalesced = &coalesced_,
                                 .changes = &changes_,
                                 .reader = &reader_,
                                 .reads = &reads_,

@@ -134,7 +134,7 @@ struct Verifier::Verified {
   VerifyReport report{};
   Sealed sealed{};
   void Damage(const std::string& where, const Status& status, uint64_t sequence = 0) {
-    report.damages.push_back({where, io::GoneIsDamage(status).ToString(), sequence});
+    report.damages.push_back({where, io::MissingIsCorruption(status).ToString(), sequence});
   }
   void Add(Verified part) {
     report.records += part.report.records;
@@ -195,7 +195,7 @@ Status Verifier::CheckPart(void (Verifier::*part)(VerifyLevel, Verified*), Verif
     Verified found{.meter = all->meter};
     (this->*part)(level, &found);
     if (found.report.damages.empty() || !from_.options->read_only ||
-        !from_.follower->Follow(/*look_anyway=*/true).ok() || from_.manifest->number() == seen) {
+        !from_.follower->Refresh(/*read_anyway=*/true).ok() || from_.manifest->number() == seen) {
       all->Add(std::move(found));
       all->meter->EndPart();
       return Status::Ok();
@@ -222,8 +222,8 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
   wal::RecoveryOptions recovery;
   {
     std::lock_guard lock(from_.committer->mutex());
-    recovery.first_segment = from_.space->retirer().log_start();
-    pin = from_.reader->pins().Take(Pins::Of::kReader, from_.space->retirer().log_start());
+    recovery.first_segment = from_.space->log_reclaimer().log_start();
+    pin = from_.reader->pins().Take(Pins::Of::kReader, from_.space->log_reclaimer().log_start());
   }
   recovery.directory = io::JoinPath(from_.directory, kLogDirectory);
   recovery.store = from_.reader->tables().context().store;
@@ -398,7 +398,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
     }
   }
   if (from_.options->read_only && !found.report.damages.empty() &&
-      from_.follower->Follow(/*look_anyway=*/true).ok()) {
+      from_.follower->Refresh(/*read_anyway=*/true).ok()) {
     std::lock_guard lock(from_.committer->mutex());
     if (!needed()) return Status::Ok();  // Deleted while it was read.
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checkpoint, and HINT: any bytes are read or refused, with a hash that fits, so that what lies
+// The manifest, and HINT: any bytes are read or refused, with a hash that fits, so that what lies
 // behind it is reached.
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,7 @@ void TryHint(fuzz::Input& input) {
   constexpr uint64_t kHashesAt[] = {48, 72};
   io::MemoryFileSystem files;
   engine::HintWriter writer(files, "");
-  const engine::Hint hint{.epoch = 3, .durable = 0x1234, .checkpoint = 7};
+  const engine::Hint hint{.epoch = 3, .durable = 0x1234, .manifest = 7};
   CAIRN_CHECK(writer.Write(hint, kStore).ok());
   const auto file = files.Open(engine::kHintFile, {.write = true});
   CAIRN_CHECK(file.ok());

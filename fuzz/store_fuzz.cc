@@ -17,7 +17,7 @@ using namespace cairn::fuzz;
 
 namespace {
 
-// Tables, an index, a log of two segments and their checkpoint.
+// Tables, an index, a log of two segments and their manifest.
 std::unique_ptr<io::SimDisk> MakeStore() {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = StoreOptions();

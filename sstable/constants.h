@@ -108,10 +108,10 @@ inline constexpr uint64_t kLevelGrowth = 10;
 inline constexpr uint64_t kDenseShare = 4;
 inline constexpr uint64_t kDenseTombstones = 128;
 
-// A seek that skipped this many tombstones leaves a note of the gap; fewer cost less than the note.
-inline constexpr size_t kGapTombstones = 32;
-// Notes kept: some 100 bytes each. If there are more, all are dropped and found anew.
-inline constexpr size_t kMaxGaps = 4096;
+// A seek that skipped this many tombstones remembers their range; fewer cost less than that.
+inline constexpr size_t kTombstonesToRemember = 32;
+// Ranges kept: some 100 bytes each. If there are more, all are dropped and found anew.
+inline constexpr size_t kMaxTombstoneRanges = 4096;
 
 // Towers of the memtable: with a quarter of the nodes on each next level, 12 serve 16 million.
 inline constexpr int kMemtableHeight = 12;

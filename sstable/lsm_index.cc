@@ -74,7 +74,7 @@ void LsmIndex::Apply(WriteBatch&& batch) {
   MutexLock lock(&mutex_);
   view_->active->Apply(std::move(batch), [this](std::string_view key) {
     mutex_.AssertHeld();
-    gaps_.OnPut(key);
+    tombstone_ranges_.OnPut(key);
   });
 }
 
@@ -120,7 +120,7 @@ void LsmIndex::ReadAhead(std::span<const std::string_view> keys) const {
   LookupRounds(keys, {}, &queues_).ReadAhead(*view()->levels);
 }
 
-// Takes a new view at each Seek and leaves a note of the gap that it crossed.
+// Takes a new view at each Seek and remembers the tombstones that it crossed.
 class LsmIndex::Scan final : public RecordIterator {
  public:
   Scan(LsmIndex& index, ScanOptions options) : index_(index), options_(std::move(options)) {}
@@ -133,8 +133,8 @@ class LsmIndex::Scan final : public RecordIterator {
     records_ = std::make_unique<MergingIterator>(Sources(), MergingIterator::Tombstones::kHide,
                                                  options_.end);
     records_->Seek(search.start());
-    if (records_->status().ok() && records_->hidden() >= kGapTombstones) {
-      search.NoteGapUpTo(records_->last_hidden());
+    if (records_->status().ok() && records_->hidden() >= kTombstonesToRemember) {
+      search.TombstonesEndBehind(records_->last_hidden());
     }
   }
   void Next() override { records_->Next(); }
@@ -144,18 +144,18 @@ class LsmIndex::Scan final : public RecordIterator {
   Status status() const override { return records_ == nullptr ? Status() : records_->status(); }
 
  private:
-  // Announces a search to the notes, for as long as it lives.
+  // Announces a search to tombstone_ranges_, for as long as it lives.
   class Search {
    public:
     Search(LsmIndex& index, std::string_view from) : index_(index) {
       MutexLock lock(&index_.mutex_);
-      start_ = index_.gaps_.StartOf(from);
+      start_ = index_.tombstone_ranges_.StartOf(from);
       view_ = index_.view_;
-      ticket_ = index_.gaps_.Begin(from);
+      ticket_ = index_.tombstone_ranges_.Begin(from);
     }
     ~Search() {
       MutexLock lock(&index_.mutex_);
-      index_.gaps_.End(ticket_, gap_end_);
+      index_.tombstone_ranges_.End(ticket_, tombstones_end_);
     }
     Search(const Search&) = delete;
     Search& operator=(const Search&) = delete;
@@ -163,14 +163,16 @@ class LsmIndex::Scan final : public RecordIterator {
     const std::string& start() const { return start_; }
     const std::shared_ptr<const View>& view() const { return view_; }
     // The next key after the last tombstone: that key with a zero byte appended.
-    void NoteGapUpTo(const std::string& last_tombstone) { gap_end_ = last_tombstone + '\0'; }
+    void TombstonesEndBehind(const std::string& last_tombstone) {
+      tombstones_end_ = last_tombstone + '\0';
+    }
 
    private:
     LsmIndex& index_;
     std::string start_;
     std::shared_ptr<const View> view_;
-    GapNotes::Ticket ticket_;
-    std::string gap_end_;  // Empty: no note.
+    TombstoneRanges::Ticket ticket_;
+    std::string tombstones_end_;  // Empty: none.
   };
 
   std::vector<std::unique_ptr<RecordIterator>> Sources() const {

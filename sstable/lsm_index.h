@@ -39,13 +39,13 @@
 
 #include "base/core/mutex.h"
 #include "base/io/queue_pool.h"
-#include "sstable/gap_notes.h"
 #include "sstable/lookup_rounds.h"
 #include "sstable/memtable.h"
 #include "sstable/merge_job.h"
 #include "sstable/merge_plan.h"
 #include "sstable/merging_iterator.h"
 #include "sstable/table_files.h"
+#include "sstable/tombstone_ranges.h"
 
 namespace cairn::sstable {
 
@@ -178,7 +178,7 @@ class LsmIndex {
   mutable io::QueuePool queues_;  // For MultiGet.
   mutable Mutex mutex_;
   std::shared_ptr<const View> view_ CAIRN_GUARDED_BY(mutex_);
-  GapNotes gaps_ CAIRN_GUARDED_BY(mutex_);
+  TombstoneRanges tombstone_ranges_ CAIRN_GUARDED_BY(mutex_);
   std::vector<Removed> removed_ CAIRN_GUARDED_BY(mutex_);
   uint64_t last_mark_ CAIRN_GUARDED_BY(mutex_) = 0;
   bool flushing_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -61,7 +61,7 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
       pool_(world_, options_,
             {.on_ready =
                  [this] {
-                   Wakes wakes;
+                   WakeList wakes;
                    MutexLock lock(&mutex_);
                    if (room_sleepers_) wakes.Add(room_word_);
                    room_sleepers_ = false;
@@ -128,7 +128,7 @@ Status LogImpl::Start() {
   }
 
   if (!pool_.Start()) return Status(StatusCode::kIoError, "no thread for segments of the log");
-  pool_.Kick();
+  pool_.Wake();
   log_thread_ = scheduler_.StartThread("cairn-log", [this] { RunLogThread(); });
   if (log_thread_ == nullptr) return Status(StatusCode::kIoError, "no thread for the log");
   return Status::Ok();

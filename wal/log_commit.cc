@@ -51,7 +51,7 @@ bool LogImpl::LeadSomething(bool by_waiter) {
 
 // Makes sure that some thread takes up work that may be led now: preferably one that waits for it,
 // else the log thread (which looks by itself before it sleeps).
-void LogImpl::HandOn(Wakes& wakes) {
+void LogImpl::PassLeadership(WakeList& wakes) {
   Group* next = NextToLead();
   const bool sync_wanted = next == nullptr && SyncWanted();
   if (next == nullptr && !sync_wanted) return;
@@ -92,9 +92,9 @@ void LogImpl::Lead(Group& group) {
   }
 
   if (group.opens_segment && !opens_epoch) {
-    Wakes others;
+    WakeList others;
     exclusive_ = false;
-    HandOn(others);
+    PassLeadership(others);
     others.Go(scheduler_);
   }
   bool at_once = false;
@@ -111,7 +111,7 @@ void LogImpl::Lead(Group& group) {
     status = Guarded([&] { return group.Write(*world_.files, at_once); });
   }
 
-  Wakes wakes;
+  WakeList wakes;
   if (status.ok() && cause_.ok()) {
     group.written = true;
     CountWritten(wakes);
@@ -138,7 +138,7 @@ void LogImpl::Lead(Group& group) {
     }
     Retire(wakes);
   }
-  HandOn(wakes);
+  PassLeadership(wakes);
   Announce(wakes);
   if (took_ns > kStallNs) ++counters_.slow_groups;
   if (took_ns > kStallNs && options_.observer != nullptr) {
@@ -162,7 +162,7 @@ void LogImpl::LeadSync() {
     status = Guarded([&] { return segment->file->Sync(); });
   }
   --in_flight_;
-  Wakes wakes;
+  WakeList wakes;
   if (closing_) wakes.Add(write_word_);
   if (!status.ok()) {
     PoisonLocked(status, wakes);
@@ -170,7 +170,7 @@ void LogImpl::LeadSync() {
     ++counters_.syncs;
     SetDurable(through, wakes);
   }
-  HandOn(wakes);
+  PassLeadership(wakes);
   Announce(wakes);
 }
 
@@ -209,7 +209,7 @@ Status LogImpl::FinishPredecessor(const Group& group) {
         footer_.Write(*segment, through, epoch_, options_.segment_bytes, options_.store));
   }
   if (CAIRN_KEPT(kSyncPredecessor)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
-  Wakes wakes;
+  WakeList wakes;
   {
     MutexLock lock(&mutex_);
     ++counters_.syncs;

@@ -74,7 +74,7 @@ class LogImpl final : public Log {
   using Group = CommitGroup;
   // Wake-ups that are collected under the lock and done after it: a thread woken under the lock
   // would only run into it.
-  class Wakes {
+  class WakeList {
    public:
     void Add(std::atomic<uint32_t>& word) {
       word.fetch_add(1);
@@ -95,7 +95,7 @@ class LogImpl final : public Log {
 
   // --- Placing records (log_reserve.cc)
   Result<Group*> GroupFor(const RecordSpec& spec, uint64_t record_bytes, Purpose purpose,
-                          Wakes& wakes) CAIRN_REQUIRES(mutex_);
+                          WakeList& wakes) CAIRN_REQUIRES(mutex_);
   Status OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose)
       CAIRN_REQUIRES(mutex_);
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const CAIRN_REQUIRES(mutex_);
@@ -120,14 +120,14 @@ class LogImpl final : public Log {
   void SealGroup(Group& group, uint64_t synced_upto) CAIRN_EXCLUDES(mutex_);
   Status FinishPredecessor(const Group& group) CAIRN_EXCLUDES(mutex_);
   bool AwaitEarlierWrites(const Group& group) CAIRN_REQUIRES(mutex_);
-  void CountWritten(Wakes& wakes) CAIRN_REQUIRES(mutex_);
-  void SetDurable(uint64_t sequence, Wakes& wakes) CAIRN_REQUIRES(mutex_);
-  void Retire(Wakes& wakes) CAIRN_REQUIRES(mutex_);
-  void HandOn(Wakes& wakes) CAIRN_REQUIRES(mutex_);
-  void PoisonLocked(const Status& cause, Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void CountWritten(WakeList& wakes) CAIRN_REQUIRES(mutex_);
+  void SetDurable(uint64_t sequence, WakeList& wakes) CAIRN_REQUIRES(mutex_);
+  void Retire(WakeList& wakes) CAIRN_REQUIRES(mutex_);
+  void PassLeadership(WakeList& wakes) CAIRN_REQUIRES(mutex_);
+  void PoisonLocked(const Status& cause, WakeList& wakes) CAIRN_REQUIRES(mutex_);
   void Poison(const Status& cause) CAIRN_EXCLUDES(mutex_);
   Status LockIsOurs(uint64_t now_ns);
-  void Announce(Wakes& wakes) CAIRN_REQUIRES(mutex_);
+  void Announce(WakeList& wakes) CAIRN_REQUIRES(mutex_);
   Status OutcomeAfterPoison(uint64_t sequence) const CAIRN_REQUIRES(mutex_);
   Group* Unretired(uint64_t sequence) CAIRN_REQUIRES(mutex_);
   bool Sleep(std::atomic<uint32_t>& word, uint64_t deadline_ns) CAIRN_REQUIRES(mutex_);
@@ -178,7 +178,7 @@ class LogImpl final : public Log {
   uint64_t write_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t durable_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint32_t in_flight_ CAIRN_GUARDED_BY(mutex_) = 0;
-  bool kick_pool_ CAIRN_GUARDED_BY(mutex_) = false;  // The next Reserve must kick the pool.
+  bool wake_pool_ CAIRN_GUARDED_BY(mutex_) = false;  // The next Reserve must wake the pool.
   bool exclusive_ CAIRN_GUARDED_BY(mutex_) = false;  // No other group may be in flight now.
   bool any_written_ CAIRN_GUARDED_BY(mutex_) = false;
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -13,7 +13,7 @@ namespace cairn::wal {
 
 // ---------------------------------------------------------------- reporting progress
 
-void LogImpl::CountWritten(Wakes& wakes) {
+void LogImpl::CountWritten(WakeList& wakes) {
   for (const Group* group : queue_) {
     if (!group->written) break;
     writes_through_ = std::max(writes_through_, group->last_sequence());
@@ -21,7 +21,7 @@ void LogImpl::CountWritten(Wakes& wakes) {
   if (in_flight_ > 1) wakes.Add(write_word_);
 }
 
-void LogImpl::SetDurable(uint64_t sequence, Wakes& wakes) {
+void LogImpl::SetDurable(uint64_t sequence, WakeList& wakes) {
   CAIRN_CHECK(sequence <= written_.load());
   if (sequence <= durable_.load()) return;
   durable_.store(sequence);
@@ -33,7 +33,7 @@ void LogImpl::SetDurable(uint64_t sequence, Wakes& wakes) {
 }
 
 // Takes finished groups off the front of the queue: acknowledgements come in order.
-void LogImpl::Retire(Wakes& wakes) {
+void LogImpl::Retire(WakeList& wakes) {
   uint32_t records = 0;
   while (!queue_.empty() && queue_.front()->state == GroupState::kDone) {
     Group& group = *queue_.front();
@@ -72,7 +72,7 @@ void LogImpl::Retire(Wakes& wakes) {
   }
 }
 
-void LogImpl::PoisonLocked(const Status& cause, Wakes& wakes) {
+void LogImpl::PoisonLocked(const Status& cause, WakeList& wakes) {
   if (!cause_.ok()) return;
   cause_ = cause;
   announce_poison_ = true;
@@ -84,7 +84,7 @@ void LogImpl::PoisonLocked(const Status& cause, Wakes& wakes) {
 }
 
 void LogImpl::Poison(const Status& cause) {
-  Wakes wakes;
+  WakeList wakes;
   MutexLock lock(&mutex_);
   PoisonLocked(cause, wakes);
   Announce(wakes);
@@ -108,7 +108,7 @@ Status LogImpl::LockIsOurs(uint64_t now_ns) {
 
 // Wakes the collected threads and calls the observer, both without the lock. Only one thread calls
 // the observer; progress made meanwhile is reported in its next round.
-void LogImpl::Announce(Wakes& wakes) {
+void LogImpl::Announce(WakeList& wakes) {
   {
     MutexUnlock unlocked(&mutex_);
     wakes.Go(scheduler_);
@@ -202,21 +202,21 @@ Status LogImpl::Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) {
     }
   }
   // This thread may have been the candidate for leading.
-  Wakes wakes;
-  HandOn(wakes);
+  WakeList wakes;
+  PassLeadership(wakes);
   lock.Unlock();
   wakes.Go(scheduler_);
   return status;
 }
 
 void LogImpl::Request(uint64_t sequence, bool durable) {
-  Wakes wakes;
+  WakeList wakes;
   {
     MutexLock lock(&mutex_);
     CAIRN_CHECK(sequence <= last_reserved_.load());
     write_wanted_ = std::max(write_wanted_, sequence);
     if (durable) durable_wanted_ = std::max(durable_wanted_, sequence);
-    HandOn(wakes);
+    PassLeadership(wakes);
   }
   wakes.Go(scheduler_);
 }

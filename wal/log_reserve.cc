@@ -52,7 +52,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
     strip_offset += static_cast<uint32_t>(AlignUp(spec.strips[i].bytes, kRecordAlignment));
   }
 
-  Wakes wakes;
+  WakeList wakes;
   bool took_stock = false;  // A segment or a chunk: the pool's thread prepares the next.
   {
     MutexLock lock(&mutex_);
@@ -66,7 +66,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
       return GroupFor(spec, record_bytes, purpose, wakes);
     });
     took_stock =
-        chunk_.get() != chunk_before || pool_.ready() == 0 || std::exchange(kick_pool_, false);
+        chunk_.get() != chunk_before || pool_.ready() == 0 || std::exchange(wake_pool_, false);
     if (placed.ok()) {
       Group& group = **placed;
       slot.sequence = last_reserved_.load(std::memory_order_relaxed) + 1;
@@ -104,11 +104,11 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
           write_wanted_ = std::max(write_wanted_, group->last_sequence());
         }
       }
-      HandOn(wakes);
+      PassLeadership(wakes);
     }
     lock.Unlock();
     if (took_stock || (!placed.ok() && placed.status().code() != StatusCode::kOutOfMemory)) {
-      pool_.Kick();
+      pool_.Wake();
     }
     wakes.Go(scheduler_);
     if (!placed.ok()) return placed.status();
@@ -196,7 +196,7 @@ Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
   if (!disk_is_full) had += options_.grant->room(Purpose::kData) / options_.segment_bytes;
   lock.Unlock();
   if (needed <= had) return Status::Ok();
-  disk_is_full ? pool_.TryOneMore() : pool_.Kick();
+  disk_is_full ? pool_.TryOneMore() : pool_.Wake();
   return Status(StatusCode::kNoSpace,
                 "no space for another log segment: " + std::to_string(needed) +
                     " are needed, there is room for " + std::to_string(had));
@@ -298,7 +298,7 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
 // The forming group, or a new one, for a record of these parts. Changes nothing when it fails,
 // except that the forming group may have been closed.
 Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t record_bytes,
-                                          Purpose purpose, Wakes& wakes) {
+                                          Purpose purpose, WakeList& wakes) {
   const bool large = PayloadBytes(spec) >= kLargePayloadBytes;
   const uint32_t footer_bytes = FooterBytesOf(spec);
   CAIRN_RETURN_IF_ERROR(CheckBallast(record_bytes, purpose));
@@ -309,7 +309,7 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
     // smaller records, such as tokens whose KV is shed, may still fit.
     write_wanted_ = std::max(write_wanted_, forming_->last_sequence());
     if (group != nullptr) CloseForming();
-    HandOn(wakes);
+    PassLeadership(wakes);
   }
   if (group == nullptr) return Status(StatusCode::kBusy, "the groups of the log are all in use");
 
@@ -364,7 +364,7 @@ void LogImpl::CloseForming() {
   forming_ = nullptr;
   segment.end = static_cast<uint32_t>(AlignUp(group.end(), kBlock));
   CountPlaced(segment.end);
-  kick_pool_ |= pool_.Placed(AlignUp(group.bytes, kBlock));
+  wake_pool_ |= pool_.Placed(AlignUp(group.bytes, kBlock));
   ++segment.groups;
   // The rest that releases leave of the last segment is enough to give some space back; then
   // another is needed.

@@ -112,7 +112,7 @@ void SegmentPool::TryAgain() {
     stock_is_refused_ = growth_is_refused_ = false;
     retry_at_ns_ = 0;
   }
-  Kick();
+  Wake();
 }
 
 void SegmentPool::TryOneMore() {
@@ -120,13 +120,13 @@ void SegmentPool::TryOneMore() {
     MutexLock lock(&mutex_);
     one_more_ = true;
   }
-  Kick();
+  Wake();
 }
 
-void SegmentPool::Kick() {
+void SegmentPool::Wake() {
   {
     MutexLock lock(&mutex_);
-    kicked_ = true;
+    woken_ = true;
     word_.fetch_add(1);
   }
   world_.scheduler->WakeAll(word_);
@@ -190,9 +190,9 @@ void SegmentPool::Run() {
         !refusal_.ok() && (makes_file || task == Task::kTrim || (with_stock && stock_is_refused_));
     const uint64_t not_before = task == Task::kGrow && growth_is_refused_ ? grow_again_ns_ : 0;
     const bool later = not_before > now;
-    const bool wanted = task != Task::kNone && !later && (!refused || kicked_);
-    const bool idle_now = (kicked_ || idles) && idles_at_ns <= now;
-    if (!wanted && !kicked_ && !idle_now) {
+    const bool wanted = task != Task::kNone && !later && (!refused || woken_);
+    const bool idle_now = (woken_ || idles) && idles_at_ns <= now;
+    if (!wanted && !woken_ && !idle_now) {
       const uint32_t seen = word_.load();
       const uint64_t until_ns = std::min(later ? not_before : io::kNoDeadline,
                                          idles ? idles_at_ns : io::kNoDeadline);
@@ -201,8 +201,8 @@ void SegmentPool::Run() {
       lock.Lock();
       continue;
     }
-    idles |= kicked_;
-    kicked_ = false;
+    idles |= woken_;
+    woken_ = false;
     const uint64_t retry_at = refused ? retry_at_ns_ : 0;
     lock.Unlock();
     if (wanted) {
@@ -377,7 +377,7 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
       return renamed;
     }
   }
-  Kick();  // Also after a removal: the freed space may be what was missing.
+  Wake();  // Also after a removal: the freed space may be what was missing.
   return Status::Ok();
 }
 

@@ -43,7 +43,7 @@ class SegmentPool {
     std::function<void(const Status&)> on_fatal;  // A sync failed: the log must be poisoned.
     std::function<Status()> check_lock;           // Log::CheckLock
     std::function<void(const std::string&)> on_event;
-    // Runs on the pool's thread after a kick, when the work that appends may wait for is done: a
+    // Runs on the pool's thread after a wake, when the work that appends may wait for is done: a
     // small step. True: there is more; it goes on after a rest (kIdlePauses).
     std::function<bool()> idle_work;
   };
@@ -68,17 +68,17 @@ class SegmentPool {
   uint32_t ready() const { return ready_.load(std::memory_order_acquire); }
   // Takes the prepared segment out of the pool; empty file when there is none yet. The one
   // taken before is full, with groups of `group_bytes` on average, and no more of its blocks
-  // are promised. The caller must Kick() afterwards, so that another is prepared. Never
+  // are promised. The caller must Wake() afterwards, so that another is prepared. Never
   // blocks.
   Ready TakeNext(uint64_t group_bytes);
   // Whether the prepared segment, if there is one, has blocks up to `wanted`. If not, requests them
   // as Grow() does, and sets `*refused` to what that says. Never blocks.
   bool NextHasBlocks(uint64_t wanted, bool* refused);
   // Requests blocks up to `wanted` at least for the segment that the log writes; on_grown reports
-  // them. The caller must Kick(). False as long as the disk had no room for them. Never blocks.
+  // them. The caller must Wake(). False as long as the disk had no room for them. Never blocks.
   bool Grow(const std::shared_ptr<io::File>& file, uint64_t segment, uint64_t allocated,
             uint64_t wanted);
-  // This many bytes went to the log. True: the caller must Kick(), since zeros are written ahead
+  // This many bytes went to the log. True: the caller must Wake(), since zeros are written ahead
   // for as many. Never blocks.
   bool Placed(uint64_t bytes) {
     const uint64_t before = placed_.fetch_add(bytes, std::memory_order_relaxed);
@@ -98,7 +98,7 @@ class SegmentPool {
   // usually has, if there is room by now. Never blocks.
   void TryOneMore();
   // Wakes the thread: to try again after a refusal (at a bounded rate) and to run idle_work.
-  void Kick();
+  void Wake();
   // Whether the log needs another segment to go on giving space back, or still has room for that
   // where it writes. As long as it has room, no segment is made from, or kept in, the reserve for
   // giving space back, since that is for tables then. It needs one at first. Never blocks.
@@ -196,7 +196,7 @@ class SegmentPool {
   // With refusal_: no spare could be made the next segment.
   bool stock_is_refused_ CAIRN_GUARDED_BY(mutex_) = false;
   uint64_t retry_at_ns_ CAIRN_GUARDED_BY(mutex_) = 0;
-  bool kicked_ CAIRN_GUARDED_BY(mutex_) = false;
+  bool woken_ CAIRN_GUARDED_BY(mutex_) = false;
   bool one_more_ CAIRN_GUARDED_BY(mutex_) = false;
   bool broken_ CAIRN_GUARDED_BY(mutex_) = false;  // After on_fatal: nothing more is prepared.
   bool stop_ CAIRN_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The typed field table: how every record, checkpoint and model writes its small values.
+// The typed field table: how every record, manifest and model writes its small values.
 //
 //   table := field*
 //   field := id:u16 type:u8 flags:u8 length:u32 value padding    (little-endian, padded to 8 bytes)

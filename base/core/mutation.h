@@ -57,7 +57,7 @@
   X(kCleanEndBeforeCut, "ordering", "a segment is cut before its clean end is on the medium")    \
   X(kStopPoolBeforeCut, "ordering", "a segment gets blocks again after a close has cut it")      \
   X(kBlocksBeforeGroup, "ordering", "a group goes where its segment has no blocks yet")          \
-  X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be joined")      \
+  X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be coalesced")   \
   X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \
   X(kPinOfTable, "liveness", "a table goes while somebody reads it")                             \
   X(kPinOfParts, "liveness", "the log is replayed from behind the parts of a large append")      \

@@ -80,7 +80,7 @@ Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path) {
   return info.is_directory ? Status() : status;
 }
 
-Status GoneIsDamage(const Status& status) {
+Status MissingIsCorruption(const Status& status) {
   if (status.reason() == StatusReason::kEndOfFile) {
     return Status(StatusCode::kCorruption, std::string(status.message()));
   }

@@ -38,7 +38,7 @@ Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<s
 Status RemoveIfExists(FileSystem& files, const std::string& path);
 
 // Maps kNotFound, and a read beyond the end, to kCorruption, for files that must exist.
-Status GoneIsDamage(const Status& status);
+Status MissingIsCorruption(const Status& status);
 
 // Ok as well when the directory is there. Not its parents; not durable by itself.
 Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path);

@@ -35,11 +35,11 @@ uint16_t Get(const std::byte* at) {
 
 }  // namespace
 
-std::optional<size_t> FindUnfit(bool fp16, std::span<const uint16_t> elements) {
-  const uint16_t unfit = Narrowed(fp16, fp16 ? kUnfitF16 : kUnfitBf16);
+std::optional<size_t> FindOutOfRange(bool fp16, std::span<const uint16_t> elements) {
+  const uint16_t limit = Narrowed(fp16, fp16 ? kMagnitudeLimitF16 : kMagnitudeLimitBf16);
   // Magnitudes are in the order of their bits; the largest are infinity and NaNs.
   const auto found = std::find_if(elements.begin(), elements.end(),
-                                  [&](uint16_t bits) { return (bits & 0x7FFF) >= unfit; });
+                                  [&](uint16_t bits) { return (bits & 0x7FFF) >= limit; });
   if (found == elements.end()) return std::nullopt;
   return static_cast<size_t>(found - elements.begin());
 }

@@ -14,16 +14,16 @@
 
 namespace cairn::shadow {
 
-// Elements of this magnitude or above, infinities and NaNs are unfit: with smaller ones no sum of
-// squares over a row, no scale and no value of a code leaves the finite numbers.
-inline constexpr float kUnfitBf16 = 0x1p59F;
-inline constexpr float kUnfitF16 = 0x1p15F;
+// Elements of this magnitude or above, infinities and NaNs are out of range: with smaller ones no
+// sum of squares over a row, no scale and no value of a code leaves the finite numbers.
+inline constexpr float kMagnitudeLimitBf16 = 0x1p59F;
+inline constexpr float kMagnitudeLimitF16 = 0x1p15F;
 
-// The index of the first unfit element.
-std::optional<size_t> FindUnfit(bool fp16, std::span<const uint16_t> elements);
+// The index of the first element out of range.
+std::optional<size_t> FindOutOfRange(bool fp16, std::span<const uint16_t> elements);
 
 // kBlockRows rows, one after the other, into layout.block_bytes().
-// REQUIRES: no element is unfit; just that many.
+// REQUIRES: no element is out of range; just that many.
 void QuantiseBlock(const BlockLayout& layout, bool fp16, std::span<const uint16_t> rows,
                    std::span<std::byte> block);
 

@@ -12,7 +12,8 @@
 
 namespace cairn::shadow {
 
-// Rotated keys of bf16 or fp16, one after the other: whole chunks, no element unfit (FindUnfit).
+// Rotated keys of bf16 or fp16, one after the other: whole chunks, no element out of range
+// (FindOutOfRange).
 struct ChunkKeys {
   bool fp16 = false;
   uint32_t channels = 0;

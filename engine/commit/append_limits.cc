@@ -213,7 +213,7 @@ uint64_t AppendLimits::BesidesBytesMax() const {
   return log_->max_record_bytes() - payload_bytes - OverheadBytes(payload_bytes);
 }
 
-uint64_t AppendLimits::JoinedTokensMax(const ModelSpec& model) const {
+uint64_t AppendLimits::CoalescedTokensMax(const ModelSpec& model) const {
   uint64_t position_bytes = sizeof(TokenId);
   for (const LayerGroup& group : model.groups) position_bytes += KvLayoutBytes(group, 1);
   return std::min<uint64_t>(options_.delta_batch_tokens, PayloadBytesMax() / position_bytes);

@@ -47,8 +47,8 @@ class AppendLimits {
   Status CheckFits(const ModelSpec& model, const Delta& delta) const;
   Status CheckPosition(uint64_t bytes) const;
   uint64_t PayloadBytesMax() const;  // Of one record; a larger append is cut into parts.
-  // How many appends of one token are joined at most, given their states.
-  uint64_t JoinedTokensMax(const ModelSpec& model) const;
+  // How many appends of one token are coalesced at most, given their states.
+  uint64_t CoalescedTokensMax(const ModelSpec& model) const;
   bool StatesFit(std::span<const DeltaState> some, std::span<const DeltaState> more) const;
   bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
   bool IsIngested(const ModelSpec& model, const Delta& delta) const;

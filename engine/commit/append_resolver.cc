@@ -19,11 +19,11 @@ Status CheckExpected(const Head& head, const Expected& expected) {
   return Status::Ok();
 }
 
-AppendResolver::AppendResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id,
+AppendResolver::AppendResolver(const WriteMeans& means, CoalescedAppends* coalesced, BranchId id,
                                const Delta& delta, const Expected& expected, DeltaPayload* payload,
                                const Written* written)
     : means_(means),
-      joined_(joined),
+      coalesced_(coalesced),
       id_(id),
       delta_(delta),
       expected_(expected),
@@ -40,10 +40,10 @@ AppendResolver::AppendResolver(const WriteMeans& means, JoinedAppends* joined, B
 Attempt AppendResolver::Prepare(Lock* lock) {
   while (true) {
     CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(id_, lock).status());
-    // Appends that were accepted to be joined since the caller looked come first.
-    if (written_ != nullptr || !joined_->Has(id_)) return {};
+    // Appends that were accepted to be coalesced since the caller looked come first.
+    if (written_ != nullptr || !coalesced_->Has(id_)) return {};
     lock->unlock();
-    if (Status flushed = joined_->TryFlush(id_); !flushed.ok()) {
+    if (Status flushed = coalesced_->TryFlush(id_); !flushed.ok()) {
       return Attempt::Refused(std::move(flushed));
     }
     lock->lock();
@@ -81,8 +81,8 @@ Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
   if (written_->table.number == 0) return op;
   const uint64_t node = written_->ranges.front().node;
   if (op.node != node) {
-    // The append was to make a new node. Meanwhile the branch's node may have been cut to where it
-    // ends.
+    // The append was to make a new node. Meanwhile the branch's node may have been trimmed to where
+    // it ends.
     op.flags |= kOpNewNode;
     op.other = head_->node;
     op.node = node;
@@ -93,7 +93,7 @@ Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
 }
 
 Status AppendResolver::CheckQuotas() const {
-  return expected_.joined ? Status::Ok() : CheckQuota(*head_);
+  return expected_.coalesced ? Status::Ok() : CheckQuota(*head_);
 }
 
 void AppendResolver::Publish(wal::Log* log) {

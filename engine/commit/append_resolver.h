@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Resolves the record that makes an append count: the whole append, the end of a large one, or
-// joined appends.
+// coalesced appends.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 
 namespace cairn::engine {
@@ -17,7 +17,7 @@ namespace cairn::engine {
 struct Expected {
   std::optional<uint64_t> length;
   std::optional<uint64_t> version;  // Head::version; drafts.
-  bool joined = false;              // Its room was taken when it was accepted.
+  bool coalesced = false;           // Its room was taken when it was accepted.
 };
 Status CheckExpected(const Head& head, const Expected& expected);
 
@@ -25,7 +25,7 @@ Status CheckExpected(const Head& head, const Expected& expected);
 struct Written {
   std::vector<Part> parts;  // In the log...
   uint64_t unit = 0;
-  OpTable table;  // ...or in a snapshot table.
+  TableRef table;  // ...or in a snapshot table.
   std::vector<SealedRange> ranges;
   uint64_t kv_bytes = 0;  // Raw.
 };
@@ -34,8 +34,9 @@ class AppendResolver final : public Resolver {
  public:
   // `written`: null when the record holds everything. Keeps references to its arguments. `payload`
   // is that of the record.
-  AppendResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id, const Delta& delta,
-                 const Expected& expected, DeltaPayload* payload, const Written* written);
+  AppendResolver(const WriteMeans& means, CoalescedAppends* coalesced, BranchId id,
+                 const Delta& delta, const Expected& expected, DeltaPayload* payload,
+                 const Written* written);
 
   Attempt Prepare(Lock* lock) override;
   std::optional<BranchId> free_branch() const override {
@@ -52,11 +53,11 @@ class AppendResolver final : public Resolver {
   }
 
  private:
-  bool is_whole() const { return written_ == nullptr && !expected_.joined; }
+  bool is_whole() const { return written_ == nullptr && !expected_.coalesced; }
   Result<Op> ResolveWritten(const Tree& tree);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   const BranchId id_;
   const Delta& delta_;
   const Expected& expected_;

@@ -31,7 +31,7 @@ Result<std::shared_ptr<const ModelSpec>> Appender::CheckDelta(BranchId id, const
 Result<Applied> Appender::AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                        const ModelSpec& model, RetryPolicy policy) {
   DeltaPayload payload(model, delta, DeltaWindow::Whole(delta), StatesOf(delta));
-  AppendResolver append(means_, joined_, id, delta, expected, &payload, nullptr);
+  AppendResolver append(means_, coalesced_, id, delta, expected, &payload, nullptr);
   if (policy.busy != RetryPolicy::Busy::kReturn) {
     policy.log_bytes = payload.bytes();
     means_.host->SlowDown(payload.bytes(), policy.deadline_ns);
@@ -47,7 +47,7 @@ Result<uint64_t> Appender::AppendSync(BranchId id, const Delta& delta,
   const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
   bool keeps_kv = true;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false, &keeps_kv));
-  CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id, deadline_ns));
+  CAIRN_RETURN_IF_ERROR(coalesced_->FlushWithRoom(id, deadline_ns));
   Delta kept = delta;
   if (!keeps_kv) kept.kv = nullptr;
   const Result<Applied> applied =
@@ -68,10 +68,10 @@ Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOpt
   Delta kept = delta;
   if (!keeps_kv) kept.kv = nullptr;
   if (means_.options->delta_batch_tokens > 1 && !drafted.version.has_value() && !IsOnGpu(kept)) {
-    if (auto ticket = joined_->Append(id, kept, options, model, !keeps_kv))
+    if (auto ticket = coalesced_->Append(id, kept, options, model, !keeps_kv))
       return std::move(*ticket);
   }
-  if (const Status flushed = joined_->TryFlush(id); !flushed.ok()) {
+  if (const Status flushed = coalesced_->TryFlush(id); !flushed.ok()) {
     return means_.host->WhileRoomIsMade(id, 0, flushed);
   }
   if (IsOnGpu(kept)) return PostFromGpu(id, kept, options, expected, model, !keeps_kv);

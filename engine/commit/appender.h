@@ -3,7 +3,7 @@
 // Adds content to branches: appends and fills. Checks everything that can be checked before the
 // commit lock is taken, chooses the way of the delta, and makes the caller's result.
 //
-//   joined     one token, with delta_batch_tokens             joined_appends.h
+//   coalesced  one token, with delta_batch_tokens             coalesced_appends.h
 //   a record   a delta that fits one                          append_resolver.h
 //   large      in parts, or into a table; borrowed memory     large_appends.h
 //   filled     KV that comes later than its tokens            fill.cc
@@ -18,7 +18,7 @@
 
 #include "cairn/branch.h"
 #include "engine/commit/append_resolver.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/large_appends.h"
 #include "engine/commit/write_means.h"
 
@@ -33,8 +33,8 @@ struct Drafted {
 
 class Appender {
  public:
-  Appender(const WriteMeans& means, JoinedAppends* joined)
-      : means_(means), joined_(joined), large_(means, joined) {}
+  Appender(const WriteMeans& means, CoalescedAppends* coalesced)
+      : means_(means), coalesced_(coalesced), large_(means, coalesced) {}
   Appender(const Appender&) = delete;
   Appender& operator=(const Appender&) = delete;
 
@@ -80,7 +80,7 @@ class Appender {
                             uint64_t deadline_ns);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   LargeAppends large_;
 };
 

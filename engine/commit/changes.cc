@@ -12,10 +12,10 @@ namespace {
 
 class ChangeResolver final : public Resolver {
  public:
-  ChangeResolver(const WriteMeans& means, JoinedAppends* joined, const TreeNeeds& needs,
+  ChangeResolver(const WriteMeans& means, CoalescedAppends* coalesced, const TreeNeeds& needs,
                  const Changes::Resolve& resolve, wal::Log::Purpose purpose, bool waits_for_room)
       : means_(means),
-        joined_(joined),
+        coalesced_(coalesced),
         needs_(needs),
         resolve_(resolve),
         waits_for_room_(waits_for_room) {
@@ -33,7 +33,7 @@ class ChangeResolver final : public Resolver {
   Attempt Prepare(Lock* lock) override {
     do {  // Appends accepted before come first.
       CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs_, lock));
-    } while (waits_for_room_ && joined_->FlushTo(needs_.branches, lock));
+    } while (waits_for_room_ && coalesced_->FlushTo(needs_.branches, lock));
     return {};
   }
   Status Resolve(CommitOps* ops) override {
@@ -48,7 +48,7 @@ class ChangeResolver final : public Resolver {
 
  private:
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   const TreeNeeds& needs_;
   const Changes::Resolve& resolve_;
   const bool waits_for_room_;
@@ -63,7 +63,7 @@ class ChangeResolver final : public Resolver {
 Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durability durability,
                          wal::Log::Purpose purpose, bool waits_for_room) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(durability));
-  ChangeResolver change(means_, joined_, needs, resolve, purpose, waits_for_room);
+  ChangeResolver change(means_, coalesced_, needs, resolve, purpose, waits_for_room);
   RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitMemory};
   if (change.is_data()) {
     policy.busy = RetryPolicy::Busy::kAwaitLog;
@@ -75,7 +75,7 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
   }
   const Attempt ended = means_.committer->Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) means_.host->Kick();
+  if (change.table_bytes_died() != 0) means_.host->WakeSpaceThread();
   CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
@@ -222,11 +222,11 @@ Status Changes::Drop(BranchId id, Durability durability) {
         return ResolveDrop(tree, static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) means_.host->Kick();
+  if (op.ok()) means_.host->WakeSpaceThread();
   return op.status();
 }
 
-Status Changes::NameDerived(NodeId node, uint64_t position, uint32_t kind, const OpTable& table) {
+Status Changes::NameDerived(NodeId node, uint64_t position, uint32_t kind, const TableRef& table) {
   const auto id = static_cast<uint64_t>(node);
   return Make(
              {.branches = {}, .nodes = {id}, .names = {}},

@@ -16,7 +16,7 @@
 #include "cairn/branch.h"
 #include "cairn/keep.h"
 #include "cairn/model.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/tree/tree_loader.h"
 
@@ -26,7 +26,8 @@ class Changes {
  public:
   using Resolve = std::function<Result<Op>(const Tree&)>;
 
-  Changes(const WriteMeans& means, JoinedAppends* joined) : means_(means), joined_(joined) {}
+  Changes(const WriteMeans& means, CoalescedAppends* coalesced)
+      : means_(means), coalesced_(coalesced) {}
   Changes(const Changes&) = delete;
   Changes& operator=(const Changes&) = delete;
 
@@ -47,7 +48,7 @@ class Changes {
   // From now on the node names `table`, which must be durable: it was computed from the
   // path up to this position (tree/derive.cc). It replaces a table of the same kind
   // there.
-  Status NameDerived(NodeId node, uint64_t position, uint32_t kind, const OpTable& table);
+  Status NameDerived(NodeId node, uint64_t position, uint32_t kind, const TableRef& table);
   // Removes this table's name from the node. kNotFound: the node does not name it; it may have a
   // newer one.
   Status DropDerived(NodeId node, uint64_t position, uint32_t kind, uint64_t table);
@@ -65,7 +66,7 @@ class Changes {
                   wal::Log::Purpose purpose, bool waits_for_room = true);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
 };
 
 }  // namespace cairn::engine

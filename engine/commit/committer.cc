@@ -67,7 +67,7 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
                                          : header_bytes + static_cast<uint32_t>(token_bytes));
   for (CommittedOp& op : ops) {
     op.sequence = slot.sequence;
-    NoteCommitted(op);
+    OnCommittedOp(op);
   }
   resolver->OnPlaced();
   return Attempt();
@@ -110,7 +110,7 @@ Status CommitOps::Add() {
   }
   one_->Clear();
   EncodeOp(op, one_);
-  fields_->Table(kOpTableField, *one_);
+  fields_->Table(kOpFieldsField, *one_);
   return Status::Ok();
 }
 
@@ -133,13 +133,13 @@ Result<wal::Log::Slot> Committer::Reserve(const Resolver& resolver, OpKind kind,
 }
 
 // Under the lock.
-void Committer::NoteCommitted(const CommittedOp& op) {
+void Committer::OnCommittedOp(const CommittedOp& op) {
   const BranchId branch{op.op.branch};
   switch (op.op.kind) {
     case OpKind::kAppend:
     case OpKind::kRewind:
     case OpKind::kFork:
-      lengths_.Note(branch, op.length_before, op.length, op.sequence, log_->durable_sequence());
+      lengths_.Record(branch, op.length_before, op.length, op.sequence, log_->durable_sequence());
       break;
     case OpKind::kDrop: lengths_.Forget(branch); break;
     case OpKind::kModel: models_sequence_ = op.sequence; break;

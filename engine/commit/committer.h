@@ -270,7 +270,7 @@ class Committer {
   }
   Attempt Try(Resolver* resolver);
   Result<wal::Log::Slot> Reserve(const Resolver& resolver, OpKind kind, const FieldWriter& fields);
-  void NoteCommitted(const CommittedOp& op);
+  void OnCommittedOp(const CommittedOp& op);
   Status AwaitLargeAppend(BranchId branch, uint64_t deadline_ns);
 
   CommitHost* const host_;

@@ -16,18 +16,18 @@ void DurableLengths::Lengths::Advance(uint64_t sequence) {
   pending.erase(pending.begin(), pending.begin() + static_cast<ptrdiff_t>(passed));
 }
 
-void DurableLengths::Note(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
-                          uint64_t durable) {
+void DurableLengths::Record(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
+                            uint64_t durable) {
   try {
-    NoteOrThrow(branch, before, length, sequence, durable);
+    RecordOrThrow(branch, before, length, sequence, durable);
   } catch (const std::bad_alloc&) {
     branches_.erase(branch);
     unknown_until_ = sequence;
   }
 }
 
-void DurableLengths::NoteOrThrow(BranchId branch, uint64_t before, uint64_t length,
-                                 uint64_t sequence, uint64_t durable) {
+void DurableLengths::RecordOrThrow(BranchId branch, uint64_t before, uint64_t length,
+                                   uint64_t sequence, uint64_t durable) {
   Sweep(durable);
   const auto [found, first] = branches_.try_emplace(branch);
   Lengths& lengths = found->second;

@@ -24,7 +24,8 @@ class DurableLengths {
   // sequence. Never fails, since it is too late for that. If there is no memory, all branches that
   // are not known here count as having nothing durable until the log is durable up to this
   // sequence; they may have more.
-  void Note(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence, uint64_t durable);
+  void Record(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
+              uint64_t durable);
   // Nothing: all of its length is durable.
   std::optional<uint64_t> Of(BranchId branch, uint64_t durable) const;
   // It was dropped.
@@ -38,8 +39,8 @@ class DurableLengths {
     std::vector<std::pair<uint64_t, uint64_t>> pending{};
     void Advance(uint64_t sequence);
   };
-  void NoteOrThrow(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
-                   uint64_t durable);
+  void RecordOrThrow(BranchId branch, uint64_t before, uint64_t length, uint64_t sequence,
+                     uint64_t durable);
   void Sweep(uint64_t durable);
 
   std::unordered_map<BranchId, Lengths> branches_;

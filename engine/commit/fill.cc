@@ -23,11 +23,11 @@ namespace {
 class FillResolver final : public Resolver {
  public:
   // Sets how much room to wait for.
-  FillResolver(const WriteMeans& means, JoinedAppends* joined, BranchId id, const Delta& delta,
-               size_t view_index, uint64_t from, const ModelSpec& model, const Expected& expected,
-               RetryPolicy* policy)
+  FillResolver(const WriteMeans& means, CoalescedAppends* coalesced, BranchId id,
+               const Delta& delta, size_t view_index, uint64_t from, const ModelSpec& model,
+               const Expected& expected, RetryPolicy* policy)
       : means_(means),
-        joined_(joined),
+        coalesced_(coalesced),
         id_(id),
         delta_(delta),
         view_index_(view_index),
@@ -52,10 +52,10 @@ class FillResolver final : public Resolver {
         lock->lock();
         continue;
       }
-      // Appends accepted to be joined come before KV that continues at kv_length.
-      if (is_hole_ || !joined_->Has(id_)) return {};
+      // Appends accepted to be coalesced come before KV that continues at kv_length.
+      if (is_hole_ || !coalesced_->Has(id_)) return {};
       lock->unlock();
-      CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id_, policy_->deadline_ns));
+      CAIRN_RETURN_IF_ERROR(coalesced_->FlushWithRoom(id_, policy_->deadline_ns));
       lock->lock();
     }
   }
@@ -116,7 +116,7 @@ class FillResolver final : public Resolver {
   }
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   const BranchId id_;
   const Delta& delta_;
   const size_t view_index_;
@@ -139,7 +139,7 @@ Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& option
   delta.kv = &kv;
   delta.exact = options.exact;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, true, nullptr));
-  CAIRN_RETURN_IF_ERROR(joined_->FlushWithRoom(id, deadline_ns));
+  CAIRN_RETURN_IF_ERROR(coalesced_->FlushWithRoom(id, deadline_ns));
   const Expected expected{options.expected_length, {}};
   bool goes_on = true;  // From kv_length on: one delta.
   {
@@ -194,7 +194,7 @@ Result<uint64_t> Appender::FillNext(BranchId id, const Delta& delta, size_t view
                      .no_space = RetryPolicy::NoSpace::kEvict,
                      .branch = id,
                      .deadline_ns = deadline_ns};
-  FillResolver fill(means_, joined_, id, delta, view_index, *from, model, expected, &policy);
+  FillResolver fill(means_, coalesced_, id, delta, view_index, *from, model, expected, &policy);
   const Attempt ended = means_.committer->Commit(&fill, policy);
   if (!ended.status.ok()) return ended.status;
   *from = fill.end(ended);

@@ -46,7 +46,7 @@ struct IngestContext {
 };
 
 struct Ingested {
-  OpTable table;
+  TableRef table;
   std::vector<SealedRange> ranges;  // Ascending by (lane, begin), one a page.
   uint64_t raw_bytes = 0;
 };

@@ -84,14 +84,14 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
       if (means_.committer->HasLargeAppend(id)) {
         return Attempt::Held(Committer::LargeAppendUnderWay());
       }
-      if (!joined_->Has(id)) {
+      if (!coalesced_->Has(id)) {
         CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
         means_.committer->BeginLargeAppend(id);
         length = head->lengths[kTokenLane];
         return {};
       }
       lock.unlock();
-      CAIRN_RETURN_IF_ERROR(wait ? joined_->Flush(id) : joined_->TryFlush(id));
+      CAIRN_RETURN_IF_ERROR(wait ? coalesced_->Flush(id) : coalesced_->TryFlush(id));
     }
   };
   CAIRN_RETURN_IF_ERROR(means_.committer->Retrying(policy, begin));
@@ -136,16 +136,16 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   state->length = length + borrowed.delta.tokens.size();
   state->started_ns = means_.world.scheduler->MonotonicNs();
   const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
-  std::shared_ptr<Timer::Entry> cut;  // Shared: posted functions must be copyable.
+  std::shared_ptr<Timer::Entry> timeout;  // Shared: posted functions must be copyable.
   if (deadline_ns != io::kNoDeadline) {
-    cut = std::make_shared<Timer::Entry>(means_.tickets->CutLater(state));
+    timeout = std::make_shared<Timer::Entry>(means_.tickets->TimeOutLater(state));
   }
   AppendOptions own = options;
   own.queue = nullptr;
   const auto arrived = borrowed.source.arrival.arrived;
   const auto job = [this, store = means_.host->Hold(), borrowed = std::move(borrowed), own, length,
-                    deadline_ns, cut, state] {
-    if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, cut.get());
+                    deadline_ns, timeout, state] {
+    if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, timeout.get());
   };
   if (arrived == nullptr) {
     means_.executor->Post(job);
@@ -157,10 +157,10 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   return Ticket(state);
 }
 
-// The job. `cut`: entry for the ticket's deadline, if it has one.
+// The job. `timeout`: entry for the ticket's deadline, if it has one.
 void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
                        uint64_t deadline_ns, const std::shared_ptr<TicketState>& state,
-                       Timer::Entry* cut) {
+                       Timer::Entry* timeout) {
   const Large large{.branch = borrowed.branch,
                     .delta = borrowed.delta,
                     .expected = borrowed.expected,
@@ -188,7 +188,7 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
   means_.tickets->Register(applied->sequence, options.durability, state);
   means_.log->Request(applied->sequence, options.durability == Durability::kPower);
   state->FinishIfCancelled();
-  if (cut != nullptr) means_.timer->At(deadline_ns, std::move(*cut));
+  if (timeout != nullptr) means_.timer->At(deadline_ns, std::move(*timeout));
 }
 
 // ---------------------------------------------------------------- gathered
@@ -235,7 +235,7 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
 // The last record of a large append, which makes it count.
 Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payload,
                                         const Written& written) {
-  AppendResolver append(means_, joined_, large.branch, large.delta, large.expected, payload,
+  AppendResolver append(means_, coalesced_, large.branch, large.delta, large.expected, payload,
                         &written);
   const Attempt ended = means_.committer->Commit(
       &append, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
@@ -292,7 +292,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
   CallCounters& counters = *means_.counters;
   // Small tables must be merged.
   if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
-    means_.host->Kick();
+    means_.host->WakeSpaceThread();
   }
   counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   return applied;

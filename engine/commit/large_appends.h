@@ -21,7 +21,7 @@
 #include "cairn/branch.h"
 #include "engine/commit/append_resolver.h"
 #include "engine/commit/arrivals.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/staged_window.h"
 #include "engine/commit/write_means.h"
 
@@ -29,7 +29,8 @@ namespace cairn::engine {
 
 class LargeAppends {
  public:
-  LargeAppends(const WriteMeans& means, JoinedAppends* joined) : means_(means), joined_(joined) {}
+  LargeAppends(const WriteMeans& means, CoalescedAppends* coalesced)
+      : means_(means), coalesced_(coalesced) {}
   LargeAppends(const LargeAppends&) = delete;
   LargeAppends& operator=(const LargeAppends&) = delete;
 
@@ -75,7 +76,7 @@ class LargeAppends {
   uint64_t LogBytes(const ModelSpec& model, const Delta& delta) const;
   Result<Ticket> PostBegun(Borrowed borrowed, const AppendOptions& options, uint64_t length);
   void Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
-           uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* cut);
+           uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* timeout);
   Result<Applied> Gather(const Large& large, uint64_t length);
   Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
   static Status AwaitSource(const Large& large);
@@ -88,7 +89,7 @@ class LargeAppends {
   Result<Applied> WriteLast(const Large& large, DeltaPayload* payload, const Written& written);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
 };
 
 }  // namespace cairn::engine

@@ -20,7 +20,7 @@ bool KeepsKv(const Head& head, const AppendOptions& options) {
 Status CheckQuota(const Head& head, uint64_t more) {
   const NamespaceUse& use = *head.use;
   if (use.HasRoom(more)) return Status::Ok();
-  use.refused_bytes = use.bytes + use.joined_bytes + more;
+  use.refused_bytes = use.bytes + use.coalesced_bytes + more;
   return Status(StatusCode::kNoSpace,
                 "max_bytes of namespace " + Quoted(head.ns) + " is " +
                     std::to_string(use.policy.max_bytes) + ": it would hold " +

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory in which KV waits to be appended: drafts, and one-token appends that are being joined.
+// Memory in which KV waits to be appended: drafts, and one-token appends that are being coalesced.
 #pragma once
 
 #include <atomic>

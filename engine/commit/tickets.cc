@@ -36,7 +36,7 @@ NewTicket Tickets::Make(const AppendOptions& options, uint64_t started_ns, uint6
     return alive == nullptr ? Status::Ok() : alive->Wait(state->sequence, durable, until_ns);
   };
   ticket.deadline_ns = deadline_ns;
-  if (ticket.deadline_ns != io::kNoDeadline) ticket.cut = CutLater(ticket.state);
+  if (ticket.deadline_ns != io::kNoDeadline) ticket.timeout = TimeOutLater(ticket.state);
   return ticket;
 }
 
@@ -51,14 +51,14 @@ Ticket Tickets::GiveToLog(NewTicket ticket, const Applied& applied, Durability d
   } else {
     Register(applied.sequence, durability, state);
     log_->Request(applied.sequence, durability == Durability::kPower);
-    if (!ticket.cut.empty()) timer_->At(ticket.deadline_ns, std::move(ticket.cut));
+    if (!ticket.timeout.empty()) timer_->At(ticket.deadline_ns, std::move(ticket.timeout));
   }
   return Ticket(std::move(ticket.state));
 }
 
-Timer::Entry Tickets::CutLater(const std::shared_ptr<TicketState>& ticket) const {
+Timer::Entry Tickets::TimeOutLater(const std::shared_ptr<TicketState>& ticket) const {
   return Timer::Make([this, weak = std::weak_ptr<TicketState>(ticket)] {
-    if (const auto alive = weak.lock(); alive != nullptr) alive->Finish(cut_by_deadline_);
+    if (const auto alive = weak.lock(); alive != nullptr) alive->Finish(timed_out_);
     return io::kNoDeadline;
   });
 }
@@ -76,7 +76,7 @@ Status Tickets::WaitFor(uint64_t sequence, Durability durability, uint64_t deadl
   if (state == nullptr) return log_->Wait(sequence, durable, io::kNoDeadline);
   Register(sequence, durability, state);
   log_->Request(sequence, durable);
-  return state->WaitDone(deadline_ns) ? state->status() : cut_by_deadline_;
+  return state->WaitDone(deadline_ns) ? state->status() : timed_out_;
 }
 
 // ---------------------------------------------------------------- the rows
@@ -117,17 +117,17 @@ void Tickets::Finish(uint64_t written_sequence, uint64_t durable_sequence) {
   finish(&Tickets::durable_, durable_sequence);
 }
 
-void Tickets::CutByPoison(const Status& cause) {
-  Status cut = cut_by_poison_;
+void Tickets::EndByPoison(const Status& cause) {
+  Status told = poisoned_;
   static_cast<void>(Guarded([&] {
-    cut = Status(StatusCode::kUnknownOutcome,
-                 "the log failed: " + cause.ToString() +
-                     "; reopen the store, then expected_length settles it");
+    told = Status(StatusCode::kUnknownOutcome,
+                  "the log failed: " + cause.ToString() +
+                      "; reopen the store, then expected_length settles it");
   }));
-  CutAll(cut);
+  EndAll(told);
 }
 
-void Tickets::CutAll(const Status& status) {
+void Tickets::EndAll(const Status& status) {
   const auto take = [&] {
     const MutexLock lock(&mutex_);
     return (written_.first() == nullptr ? durable_ : written_).TakeFirst();

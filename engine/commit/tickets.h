@@ -33,14 +33,14 @@ struct Applied {
 // A ticket with all the memory that it needs, made before the append is applied.
 struct NewTicket {
   std::shared_ptr<TicketState> state;
-  Timer::Entry cut{};  // For its deadline, if it has one.
+  Timer::Entry timeout{};  // For its deadline, if it has one.
   uint64_t deadline_ns = io::kNoDeadline;
 };
 
 class Tickets {
  public:
   // The log may report progress before a ticket is in its row, so that is reported to `observer`
-  // again. It must call Finish and CutByPoison, and outlive this.
+  // again. It must call Finish and EndByPoison, and outlive this.
   Tickets(const io::World& world, wal::LogObserver* observer)
       : world_(world), log_told_(observer) {}
   Tickets(const Tickets&) = delete;
@@ -55,7 +55,7 @@ class Tickets {
   // For an applied append. Allocates nothing.
   Ticket GiveToLog(NewTicket ticket, const Applied& applied, Durability durability);
   // Ends the ticket at its deadline if it still waits for the log then.
-  Timer::Entry CutLater(const std::shared_ptr<TicketState>& ticket) const;
+  Timer::Entry TimeOutLater(const std::shared_ptr<TicketState>& ticket) const;
   // Ends the ticket when the log has reached that sequence. Allocates nothing.
   void Register(uint64_t sequence, Durability durability, std::shared_ptr<TicketState> ticket);
   // Waits without a ticket of the caller's. kUnknownOutcome at the deadline.
@@ -64,8 +64,8 @@ class Tickets {
   // The log has got this far.
   void Finish(uint64_t written_sequence, uint64_t durable_sequence);
   // The log gets no further: it failed, or the store is closed.
-  void CutByPoison(const Status& cause);
-  void CutByClose() { CutAll(cut_by_close_); }
+  void EndByPoison(const Status& cause);
+  void EndByClose() { EndAll(closed_); }
 
   // Records the latency of a call that began then.
   void RecordSave(uint64_t started_ns);
@@ -74,7 +74,7 @@ class Tickets {
 
  private:
   using Row = TicketRow<&TicketState::waiting>;  // By sequence.
-  void CutAll(const Status& status);
+  void EndAll(const Status& status);
 
   const io::World world_;
   wal::LogObserver* const log_told_;
@@ -82,10 +82,10 @@ class Tickets {
   Timer* timer_ = nullptr;
   Histogram save_latency_;
   // Made in advance: ending tickets must not need memory.
-  const Status cut_by_poison_{StatusCode::kUnknownOutcome,
-                              "the log failed; reopen the store, then expected_length settles it"};
-  const Status cut_by_close_{StatusCode::kUnknownOutcome, "the store was closed"};
-  const Status cut_by_deadline_{
+  const Status poisoned_{StatusCode::kUnknownOutcome,
+                         "the log failed; reopen the store, then expected_length settles it"};
+  const Status closed_{StatusCode::kUnknownOutcome, "the store was closed"};
+  const Status timed_out_{
       StatusCode::kUnknownOutcome,
       "the deadline passed after it was given to the log; expected_length settles it"};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs actions at a time: ends of tickets at their deadline, joined appends that waited long
+// Runs actions at a time: ends of tickets at their deadline, coalesced appends that waited long
 // enough.
 #pragma once
 

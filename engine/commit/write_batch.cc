@@ -68,9 +68,9 @@ namespace {
 // Resolves the batch's ops, and applies each before the next is decided.
 class BatchResolver final : public Resolver {
  public:
-  BatchResolver(const WriteMeans& means, JoinedAppends* joined, const StoreCore* store,
+  BatchResolver(const WriteMeans& means, CoalescedAppends* coalesced, const StoreCore* store,
                 const WriteBatch& batch, const AppendOptions& options)
-      : means_(means), joined_(joined), store_(store), batch_(batch), options_(options) {
+      : means_(means), coalesced_(coalesced), store_(store), batch_(batch), options_(options) {
     record_.batch = true;
   }
 
@@ -126,7 +126,7 @@ class BatchResolver final : public Resolver {
     }
     do {
       CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
-    } while (joined_->FlushTo(needs.branches, lock));
+    } while (coalesced_->FlushTo(needs.branches, lock));
     return Status::Ok();
   }
 
@@ -218,7 +218,7 @@ class BatchResolver final : public Resolver {
   }
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   const StoreCore* const store_;
   const WriteBatch& batch_;
   const AppendOptions& options_;
@@ -232,7 +232,7 @@ class BatchResolver final : public Resolver {
 
 }  // namespace
 
-Result<WrittenBatch> CommitBatch(const WriteMeans& means, JoinedAppends* joined,
+Result<WrittenBatch> CommitBatch(const WriteMeans& means, CoalescedAppends* coalesced,
                                  const StoreCore* store, const WriteBatch& batch,
                                  const AppendOptions& options) {
   const uint64_t started_ns = means.world.scheduler->MonotonicNs();
@@ -244,7 +244,7 @@ Result<WrittenBatch> CommitBatch(const WriteMeans& means, JoinedAppends* joined,
                       std::to_string(kMaxBatchOps));
   }
   NewTicket ticket = MakeTicket(means, options, started_ns);
-  BatchResolver resolver(means, joined, store, batch, options);
+  BatchResolver resolver(means, coalesced, store, batch, options);
   const Attempt ended = means.committer->Commit(&resolver, {});
   if (ended.kind == Attempt::Kind::kRefused) {
     // Room may be made, as for an append that does not wait.

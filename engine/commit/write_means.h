@@ -41,7 +41,7 @@ class WriteHost : public CommitHost {
   // for it.
   virtual Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) = 0;
   // Wakes the space thread: there is something to seal, or to give back.
-  virtual void Kick() = 0;
+  virtual void WakeSpaceThread() = 0;
   // Content of the log died: sealing makes it smaller.
   virtual void OnFreed() = 0;
 
@@ -52,7 +52,7 @@ class WriteHost : public CommitHost {
   virtual sstable::TableContext DataTables() = 0;
   // Deletes a table that no record names. If that fails its bytes stay counted, and the next
   // opening deletes it.
-  virtual void DeleteTable(const OpTable& table) = 0;
+  virtual void DeleteTable(const TableRef& table) = 0;
 };
 
 // Counters of calls that belong to no part of the store. They only grow.

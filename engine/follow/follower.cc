@@ -13,19 +13,19 @@ namespace cairn::engine {
 
 namespace {
 
-// Attempts of one look while the writer replaces files. A look takes milliseconds; a checkpoint
-// comes every few thousand records.
-constexpr int kLooks = 8;
+// Attempts of one refresh while the writer replaces files. An attempt takes milliseconds; a new
+// MANIFEST comes every few thousand records.
+constexpr int kReadAttempts = 8;
 
 }  // namespace
 
-Result<std::unique_ptr<Seen>> Follower::LookFirst() {
-  auto seen = LookAgain();
-  if (seen.ok()) {
-    seen_hint_ = (*seen)->hint;
-    beside_writer_ = (*seen)->beside_writer;
+Result<std::unique_ptr<RefreshedState>> Follower::ReadFirst() {
+  auto state = ReadUntilStable();
+  if (state.ok()) {
+    last_hint_ = (*state)->hint;
+    beside_writer_ = (*state)->beside_writer;
   }
-  return seen;
+  return state;
 }
 
 Result<bool> Follower::WriterLives() const {
@@ -33,8 +33,8 @@ Result<bool> Follower::WriterLives() const {
   return means_.world.files->IsLocked(io::JoinPath(means_.directory, kLockFile));
 }
 
-// Whether everything seen of the store is so in this manifest's, too: then files that were looked
-// at do not change, and neither do those known by name.
+// Whether everything seen of the store is so in this manifest's, too: then files that were read
+// do not change, and neither do those known by name.
 Status Follower::CheckHistory(const Manifest& manifest) const {
   if (!CAIRN_KEPT(kHistoryIsCompared)) return Status::Ok();
   if (means_.manifest->IsContinuedBy(manifest)) return Status::Ok();
@@ -56,90 +56,92 @@ Status Follower::ConfirmFile() const {
   return CheckHistory(*manifest);
 }
 
-// One look at everything. Beside a writer only what is known to be durable counts: the hint says
+// Reads everything once. Beside a writer only what is known to be durable counts: the hint says
 // it, or the log itself. Without a writer everything counts, as for the next writer.
-Status Follower::Look(Seen* seen) {
+Status Follower::TryRead(RefreshedState* state) {
   io::FileSystem& files = *means_.world.files;
-  CAIRN_ASSIGN_OR_RETURN(seen->beside_writer, WriterLives());
-  seen->hint = ReadHint(files, means_.directory, means_.manifest->store());
-  CAIRN_ASSIGN_OR_RETURN(seen->manifest, ReadManifest(files, means_.directory));
-  if (seen->manifest.store.bytes != means_.manifest->store().bytes) {
+  CAIRN_ASSIGN_OR_RETURN(state->beside_writer, WriterLives());
+  state->hint = ReadHint(files, means_.directory, means_.manifest->store());
+  CAIRN_ASSIGN_OR_RETURN(state->manifest, ReadManifest(files, means_.directory));
+  if (state->manifest.store.bytes != means_.manifest->store().bytes) {
     return Status(StatusCode::kInvalidState,
                   means_.directory + ": another store has taken its place");
   }
-  CAIRN_RETURN_IF_ERROR(CheckHistory(seen->manifest));
+  CAIRN_RETURN_IF_ERROR(CheckHistory(state->manifest));
   // A durable sequence of another history's writer proves nothing here.
-  if (seen->hint.has_value() && seen->hint->history != seen->manifest.history.id) {
-    seen->hint.reset();
+  if (state->hint.has_value() && state->hint->history != state->manifest.history.id) {
+    state->hint.reset();
   }
   for (const bool hinted : {true, false}) {
     wal::RecoveryOptions recovery;
     recovery.read_only = true;
     recovery.salvage = means_.options->salvage;
-    if (seen->beside_writer) {
+    if (state->beside_writer) {
       recovery.following = true;
-      recovery.stop_after = seen->manifest.last_sequence;
+      recovery.stop_after = state->manifest.last_sequence;
       // Records that were shown once stay: they were durable, or a later writer has made them so.
       if (log_ != nullptr) {
         recovery.stop_after = std::max(recovery.stop_after, log_->last_reserved_sequence());
       }
-      if (hinted && seen->hint.has_value()) {
-        recovery.stop_after = std::max(recovery.stop_after, seen->hint->durable);
+      if (hinted && state->hint.has_value()) {
+        recovery.stop_after = std::max(recovery.stop_after, state->hint->durable);
       }
     }
-    seen->tree = Tree();
-    CAIRN_RETURN_IF_ERROR(means_.host->ReadTree(seen->manifest, recovery, &seen->tree, &seen->log));
+    state->tree = Tree();
+    CAIRN_RETURN_IF_ERROR(
+        means_.host->ReadTree(state->manifest, recovery, &state->tree, &state->log));
     // An earlier writer's hint proves nothing about records that a salvage put in place of lost
     // ones.
-    const bool outdated = seen->hint.has_value() && !seen->log.segments.empty() &&
-                          seen->hint->epoch < seen->log.segments.back().epoch;
-    if (!seen->beside_writer || !outdated) break;
-    seen->hint.reset();
+    const bool outdated = state->hint.has_value() && !state->log.segments.empty() &&
+                          state->hint->epoch < state->log.segments.back().epoch;
+    if (!state->beside_writer || !outdated) break;
+    state->hint.reset();
   }
-  seen->whole = means_.host->CheckLogIsWhole(seen->manifest, seen->log);
-  if (!seen->whole.ok() &&
-      (!means_.options->salvage || seen->whole.code() != StatusCode::kCorruption)) {
-    return seen->whole;
+  state->whole = means_.host->CheckLogIsWhole(state->manifest, state->log);
+  if (!state->whole.ok() &&
+      (!means_.options->salvage || state->whole.code() != StatusCode::kCorruption)) {
+    return state->whole;
   }
   // Manifest and hint were read before, with everything they name.
   CAIRN_ASSIGN_OR_RETURN(const Manifest still, ReadManifest(files, means_.directory));
-  if (still.history.id != seen->manifest.history.id) {
+  if (still.history.id != state->manifest.history.id) {
     return Status(StatusCode::kStale, means_.directory + ": it was replaced while it was read");
   }
-  if (seen->beside_writer) return Status::Ok();
+  if (state->beside_writer) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const bool came, WriterLives());
   if (!came) return Status::Ok();
   return Status(StatusCode::kStale, means_.directory + ": a writer came while the store was read");
 }
 
-// Looks until no file is replaced meanwhile. An error that two identical looks find is returned.
-Result<std::unique_ptr<Seen>> Follower::LookAgain() {
+// Reads until no file is replaced meanwhile. An error that two attempts in a row find alike is
+// returned.
+Result<std::unique_ptr<RefreshedState>> Follower::ReadUntilStable() {
   Status status;
-  uint64_t checkpoint = 0;
+  uint64_t last_manifest = 0;
   std::optional<Hint> hint;
-  for (int look = 0; look < kLooks; ++look) {
-    auto seen = std::make_unique<Seen>();
-    const std::string found = status.ToString();  // Of the look before.
-    status = Look(seen.get());
-    if (status.ok()) return seen;
+  for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
+    auto state = std::make_unique<RefreshedState>();
+    const std::string found = status.ToString();  // Of the attempt before.
+    status = TryRead(state.get());
+    if (status.ok()) return state;
     const bool may_move = status.code() == StatusCode::kCorruption ||
                           status.code() == StatusCode::kNotFound ||
                           status.code() == StatusCode::kStale;
-    // Being kStale twice at one checkpoint is not the same error twice.
-    const bool same = look > 0 && seen->manifest.number == checkpoint && seen->hint == hint &&
-                      status.ToString() == found;
+    // Being kStale twice at one manifest is not the same error twice.
+    const bool same = attempt > 0 && state->manifest.number == last_manifest &&
+                      state->hint == hint && status.ToString() == found;
     if (!may_move || (same && status.code() != StatusCode::kStale)) {
-      return io::GoneIsDamage(status);
+      return io::MissingIsCorruption(status);
     }
-    checkpoint = seen->manifest.number;
-    hint = seen->hint;
+    last_manifest = state->manifest.number;
+    hint = state->hint;
   }
   return Status(StatusCode::kStale, means_.directory +
                                         ": the writer replaces files faster than they are read (" +
                                         status.ToString() + ")");
 }
 
-Result<RefreshResult> Follower::Follow(bool look_anyway) {
+Result<RefreshResult> Follower::Refresh(bool read_anyway) {
   const io::Turn::Holder turn(&turn_);
   // Open files are still read where they were moved to; but a caller that asks for news at the path
   // must not be told that there are none.
@@ -149,36 +151,36 @@ Result<RefreshResult> Follower::Follow(bool look_anyway) {
                   means_.directory + ": another directory has taken its place; open that");
   }
   RefreshResult result{.changed = false, .sequence = log_->last_reserved_sequence()};
-  if (!look_anyway && seen_hint_.has_value()) {
+  if (!read_anyway && last_hint_.has_value()) {
     CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, WriterLives());
     const auto hint = ReadHint(*means_.world.files, means_.directory, means_.manifest->store());
-    if (beside_writer == beside_writer_ && hint == seen_hint_) return result;
+    if (beside_writer == beside_writer_ && hint == last_hint_) return result;
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<Seen> seen, LookAgain());
-  if (seen->log.last_sequence < result.sequence) {
+  CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<RefreshedState> state, ReadUntilStable());
+  if (state->log.last_sequence < result.sequence) {
     return Status(StatusCode::kCorruption, means_.directory + ": the log ends with sequence " +
-                                               std::to_string(seen->log.last_sequence) +
+                                               std::to_string(state->log.last_sequence) +
                                                ", but has been seen up to " +
                                                std::to_string(result.sequence));
   }
-  result.changed = seen->log.last_sequence != result.sequence;
-  result.sequence = seen->log.last_sequence;
+  result.changed = state->log.last_sequence != result.sequence;
+  result.sequence = state->log.last_sequence;
   Tree before;  // Made here: assigning a Tree needs no memory, constructing one does.
   static_assert(std::is_nothrow_move_assignable_v<Tree>);
   // First, since it may fail: opens what the new tree names. Nothing after it may fail, since the
-  // state kept of this look must be the one that is shown.
-  means_.host->PrepareShow(seen->manifest);
-  CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(seen->log)));
-  seen_hint_ = seen->hint;
-  beside_writer_ = seen->beside_writer;
-  const uint64_t log_start = seen->manifest.log_start_segment;
-  means_.manifest->Show(std::move(seen->manifest), result.sequence);
+  // state kept of this refresh must be the one that is shown.
+  means_.host->PrepareShow(state->manifest);
+  CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(state->log)));
+  last_hint_ = state->hint;
+  beside_writer_ = state->beside_writer;
+  const uint64_t log_start = state->manifest.log_start_segment;
+  means_.manifest->Show(std::move(state->manifest), result.sequence);
   Tree& tree = means_.committer->tree();
   {
     std::lock_guard lock(means_.committer->mutex());
-    seen->tree.SetGeneration(tree.generation() + 1);
+    state->tree.SetGeneration(tree.generation() + 1);
     before = std::move(tree);  // Destroyed without the lock.
-    tree = std::move(seen->tree);
+    tree = std::move(state->tree);
     means_.host->OnShown(log_start);
   }
   for (const auto& [number, use] : before.tables()) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading beside a writer. The reader locks nothing and the writer does not know of it: it looks at
-// the checkpoint, the index and the log as they are, and looks again when files disappear
+// Reading beside a writer. The reader locks nothing and the writer does not know of it: it reads
+// the manifest, the index and the log as they are, and reads them again when files disappear
 // meanwhile. The writer's part is the hint (follow/hint_publisher.h).
 //
-// A look uses the files alone; its result is then shown, under the commit lock. Looks take turns.
+// A refresh reads the files alone; its result is then shown, under the commit lock. Refreshes take
+// turns.
 // Thread-safe, except where marked; no lock may be held around any call.
 #pragma once
 
@@ -25,26 +26,26 @@
 
 namespace cairn::engine {
 
-// The result of a look at a store.
-struct Seen {
+// What one refresh read of a store.
+struct RefreshedState {
   bool beside_writer = false;
   std::optional<Hint> hint{};
   Manifest manifest{};
   Tree tree{};
   wal::RecoveredLog log{};
-  Status whole{};  // Not Ok: the log was cut, and salvaged.
+  Status whole{};  // Not Ok: the log was truncated, and salvaged.
 };
 
 // Services that following needs from the store.
 class FollowHost {
  public:
   virtual ~FollowHost() = default;
-  // Reads the tree of the checkpoint and the log behind it, as any opening does.
+  // Reads the tree of the manifest and the log behind it, as any opening does.
   virtual Status ReadTree(const Manifest& manifest, const wal::RecoveryOptions& recovery,
                           Tree* tree, wal::RecoveredLog* log) = 0;
-  // kCorruption: something is missing that was durable according to the checkpoint.
+  // kCorruption: something is missing that was durable according to the manifest.
   virtual Status CheckLogIsWhole(const Manifest& manifest, const wal::RecoveredLog& log) const = 0;
-  // Opens what the checkpoint names, for the tree that is shown next.
+  // Opens what the manifest names, for the tree that is shown next.
   virtual void PrepareShow(const Manifest& manifest) = 0;
   // The tree is shown; a reader of the whole log begins at `log_start`. Under the commit lock.
   virtual void OnShown(uint64_t log_start) = 0;
@@ -67,27 +68,27 @@ class Follower {
   Follower& operator=(const Follower&) = delete;
 
   // --- For the opening, by one thread.
-  // The first look, which the store begins with. kStale: files are replaced too fast.
-  Result<std::unique_ptr<Seen>> LookFirst();
+  // The first refresh, from which the store begins. kStale: files are replaced too fast.
+  Result<std::unique_ptr<RefreshedState>> ReadFirst();
   void SetLog(wal::Log* log) { log_ = log; }
 
   // Shows the present state. Reads under way end with the files that they have open, and look again
-  // for those that they find overwritten. Without `look_anyway` only if the hint or the writer has
+  // for those that they find overwritten. Without `read_anyway` only if the hint or the writer has
   // changed.
-  Result<RefreshResult> Follow(bool look_anyway);
+  Result<RefreshResult> Refresh(bool read_anyway);
   Result<bool> WriterLives() const;
   // Call after opening a file by its name: checks that it is still the same store's.
   Status ConfirmFile() const;
 
  private:
-  Result<std::unique_ptr<Seen>> LookAgain();
-  Status Look(Seen* seen);
+  Result<std::unique_ptr<RefreshedState>> ReadUntilStable();
+  Status TryRead(RefreshedState* state);
   Status CheckHistory(const Manifest& manifest) const;
 
   const Means means_;
   wal::Log* log_ = nullptr;
   io::Turn turn_{*means_.world.scheduler};
-  std::optional<Hint> seen_hint_;  // The turn guards both.
+  std::optional<Hint> last_hint_;  // The turn guards both.
   bool beside_writer_ = false;
 };
 

@@ -16,7 +16,7 @@ namespace {
 struct HintBytes {
   char magic[8];
   std::array<std::byte, 16> store;
-  uint64_t epoch, durable, checkpoint;
+  uint64_t epoch, durable, manifest;
   uint64_t hash;
   HistoryId history;
   uint64_t history_hash;
@@ -51,7 +51,7 @@ std::optional<Hint> ReadHint(io::FileSystem& files, const std::string& directory
         std::memcmp(bytes.store.data(), store.bytes.data(), sizeof(bytes.store)) != 0) {
       return std::nullopt;
     }
-    return Hint{bytes.epoch, bytes.durable, bytes.checkpoint, bytes.history};
+    return Hint{bytes.epoch, bytes.durable, bytes.manifest, bytes.history};
   }
   return std::nullopt;
 }
@@ -67,7 +67,7 @@ Status HintWriter::Write(const Hint& hint, const StoreId& store) {
   std::memcpy(bytes.store.data(), store.bytes.data(), sizeof(bytes.store));
   bytes.epoch = hint.epoch;
   bytes.durable = hint.durable;
-  bytes.checkpoint = hint.checkpoint;
+  bytes.manifest = hint.manifest;
   bytes.history = hint.history;
   bytes.hash = HashUpTo(bytes, offsetof(HintBytes, hash));
   bytes.history_hash = HashUpTo(bytes, offsetof(HintBytes, history_hash));

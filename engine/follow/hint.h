@@ -15,7 +15,7 @@
 //   8-23   store id
 //   24-31  epoch u64: of the log, one for each opening for writing
 //   32-39  durable u64: every sequence up to it is on stable media
-//   40-47  checkpoint u64: the number of the newest MANIFEST
+//   40-47  manifest u64: the number of the newest MANIFEST
 //   48-55  hash u64, over everything before it
 //   56-71  history id, as in MANIFEST
 //   72-79  hash u64, over everything before it
@@ -24,7 +24,7 @@
 // Example: epoch 3, sequence 0x1234, MANIFEST-7:
 //   43 61 69 72 6e 48 6e 74 | 16 bytes of id | 03 00 00 00 00 00 00 00 | 34 12 00 00 00 00 00 00 |
 //   07 00 00 00 00 00 00 00 | hash | 16 bytes of id | hash
-// A reader may meet half of a write; the hash tells, and it looks again.
+// A reader may meet half of a write; the hash tells, and it reads again.
 // Why not shared memory: a mapped page needs a file as well, and readers on other file systems (the
 // simulated one) could not see it; one small write in ten milliseconds costs nothing.
 #pragma once
@@ -47,7 +47,7 @@ inline constexpr char kHintFile[] = "HINT";
 struct Hint {
   uint64_t epoch = 0;
   uint64_t durable = 0;
-  uint64_t checkpoint = 0;
+  uint64_t manifest = 0;
   HistoryId history{};
   bool operator==(const Hint&) const = default;
 };

@@ -19,7 +19,7 @@ void HintPublisher::Publish() {
   Hint hint;
   hint.epoch = manifest_.epoch();
   hint.durable = log_->durable_sequence();
-  hint.checkpoint = manifest_.number();
+  hint.manifest = manifest_.number();
   hint.history = manifest_.history();
   sequence_.store(hint.durable, std::memory_order_relaxed);
   const Status status = writer_.Write(hint, manifest_.store());

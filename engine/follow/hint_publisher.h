@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The writer's part of reading beside it: the hint (follow/hint.h) tells readers how far log and
-// checkpoint are. Thread-safe, except Start. Publish waits for I/O, so no lock may be held around
+// manifest are. Thread-safe, except Start. Publish waits for I/O, so no lock may be held around
 // it; PublishSoon never blocks.
 #pragma once
 
@@ -36,7 +36,7 @@ class HintPublisher {
 
   // Before the first of the calls below.
   void Start(const wal::Log* log, Timer* timer, io::Executor* executor);
-  // Does not name the newest checkpoint before that is completely written; calls may overlap.
+  // Does not name the newest manifest before that is completely written; calls may overlap.
   void Publish();
   // The log has got further.
   void PublishSoon(uint64_t durable_sequence);

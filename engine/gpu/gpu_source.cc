@@ -25,7 +25,7 @@ constexpr uint64_t kRowsAt = (kGpuGatherStrips * kTold + gpu::kDeviceAlignment -
 class GpuSource::Batch {
  public:
   explicit Batch(const GpuSource* source) : source_(*source) {}
-  ~Batch() { GiveBack(); }
+  ~Batch() { ReturnRoom(); }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
   void Swap(Batch* other) {
@@ -96,7 +96,7 @@ class GpuSource::Batch {
       }
       std::memcpy(strip.into, room_.pinned + strip.rows_at, strip.bytes);
     }
-    GiveBack();
+    ReturnRoom();
     return Status::Ok();
   }
 
@@ -112,7 +112,7 @@ class GpuSource::Batch {
     return reinterpret_cast<gpu::Fault*>(room_.pinned +
                                          kGpuGatherStrips * sizeof(gpu::StripToGather));
   }
-  void GiveBack() {
+  void ReturnRoom() {
     if (room_.bytes != 0) source_.rooms_->Return(std::exchange(room_, {}));
     strips_.clear();
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MANIFEST-n, the checkpoint: the identity of the store, where its log starts, the tables of the
-// index, and the counters. The index holds what the log says up to some sequence, and no more: so a
-// flush or merge of it commits here, by the rename, and not in the log, which then need not be read
-// twice. A manifest never knows more than the log, and a log that ends before last_sequence has
-// lost something. A damaged manifest cannot be rebuilt: the store is refused with the file's name.
+// MANIFEST-n: the identity of the store, where its log starts, the tables of the index, and the
+// counters. The index holds what the log says up to some sequence, and no more: so a flush or merge
+// of it commits here, by the rename, and not in the log, which then need not be read twice. A
+// manifest never knows more than the log, and a log that ends before last_sequence has lost
+// something. A damaged manifest cannot be rebuilt: the store is refused with the file's name.
 // OPTIONS, a text file for people, records measurements and choices of the creation.
 //
 // File:  magic "CairnMan" | format version u32 | table bytes u32 | field table | hash u64

@@ -34,12 +34,12 @@ void ManifestKeeper::SetLog(wal::Log* log, uint64_t epoch) {
 
 Status ManifestKeeper::WriteFirst() { return WriteManifest(*world_.files, directory_, manifest_); }
 
-Status ManifestKeeper::BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t cut_epoch,
-                                    Status* unwritten) {
+Status ManifestKeeper::BeginHistory(const HistoryId& id, uint64_t last_sequence,
+                                    uint64_t truncated_epoch, Status* unwritten) {
   Manifest next = manifest_;
   ++next.number;
   next.history.GoOn(id, next.At(last_sequence));
-  if (cut_epoch != 0) next.epoch = cut_epoch;
+  if (truncated_epoch != 0) next.epoch = truncated_epoch;
   Status status = WriteManifest(*world_.files, directory_, next);
   if (status.ok()) {
     manifest_ = std::move(next);
@@ -47,7 +47,7 @@ Status ManifestKeeper::BeginHistory(const HistoryId& id, uint64_t last_sequence,
   }
   // A full disk must not lock out a user who wants to free space. Until then the history stays the
   // same: copies are still told apart if one of them has got further.
-  if (cut_epoch != 0 || status.code() != StatusCode::kNoSpace) return status;
+  if (truncated_epoch != 0 || status.code() != StatusCode::kNoSpace) return status;
   // Not if the file has its name already and only the name may be lost: a follower may have seen
   // it.
   const auto newest = ReadManifest(*world_.files, directory_);

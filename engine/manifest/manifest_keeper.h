@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Owns the checkpoint of an open store: the current MANIFEST-n, the table numbers that it makes
+// Owns the manifest of an open store: the current MANIFEST-n, the table numbers that it makes
 // durable, and the counter of bytes written that it carries. Replacing it means a write and a
 // rename, so callers that do it take turns, and no lock is held meanwhile.
 //
-// A read-only store shows a checkpoint of the writer's instead, with the point of its history up to
+// A read-only store shows a manifest of the writer's instead, with the point of its history up to
 // which it was seen (Show).
 //
-// Thread-safe, except where marked. Calls that replace the checkpoint wait for I/O, so no lock may
+// Thread-safe, except where marked. Calls that replace the manifest wait for I/O, so no lock may
 // be held around them. Errors: those of WriteManifest, and of wal::Log::CheckLock before it.
 #pragma once
 
@@ -39,11 +39,11 @@ class ManifestKeeper {
   // The log, which outlives all other calls, and the epoch in which this store writes it.
   void SetLog(wal::Log* log, uint64_t epoch);
   Status WriteFirst();
-  // Begins a new history that continues from `last_sequence`. `cut_epoch`, if it is not 0, was used
-  // in a part of the log that is about to be cut off. A full disk does not keep the store from
-  // being opened, if nothing is lost by it: then Ok, and `unwritten` says why the history did not
-  // change.
-  Status BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t cut_epoch,
+  // Begins a new history that continues from `last_sequence`. `truncated_epoch`, if it is not 0,
+  // was used in a part of the log that is about to be truncated. A full disk does not keep the
+  // store from being opened, if nothing is lost by it: then Ok, and `unwritten` says why the
+  // history did not change.
+  Status BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t truncated_epoch,
                       Status* unwritten);
   // Removes older files than the one that was read.
   Status RemoveOld();

@@ -29,7 +29,7 @@ Result<uint64_t> ObjectChange::Run(uint64_t deadline_ns) {
   const Attempt ended = means_.committer->Commit(this, policy);
   if (ended.kind == Attempt::Kind::kNothing) return means_.log->last_reserved_sequence();
   if (!ended.done()) return ended.status;
-  if (!data) means_.host->Kick();
+  if (!data) means_.host->WakeSpaceThread();
   return sequence();
 }
 

@@ -161,7 +161,7 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
     End(put.get(), ended);
   }
   puts->clear();
-  if (attempt.done() && resolver->replaces()) means_.host->Kick();
+  if (attempt.done() && resolver->replaces()) means_.host->WakeSpaceThread();
 }
 
 void ObjectPuts::RunOneByOne(const Into& into, Puts* puts, const Ended& ended) {

@@ -77,7 +77,7 @@ class PageWriter {
     // that is more.
     uint64_t batch_bytes = 0;
     size_t write_bytes = sstable::kSnapshotWriteBytes;
-    bool hashes = false;  // Of frames before they are packed, for a proof.
+    bool hashes = false;  // Of frames before they are packed, for the read-back.
     FrameVisitor* visitor = nullptr;
     // Others use the device: the table is written in small steps. Null: they never do.
     std::function<bool()> quiet{};

@@ -23,7 +23,7 @@ Status BranchReads::RestoreMany(std::span<RestoreItem> items, uint64_t timeout_n
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   for (const RestoreItem& item : items) {
     // A failure belongs to the tickets that it ended.
-    if (item.node == NodeId{}) static_cast<void>(joined_->Flush(item.branch));
+    if (item.node == NodeId{}) static_cast<void>(coalesced_->Flush(item.branch));
   }
   reader_.Restore(items, means_.lifecycle->Deadline(timeout_ns));
   return Status::Ok();
@@ -78,7 +78,7 @@ Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
     std::lock_guard lock(means_.mutex());
     uint64_t length = UINT64_MAX;  // Nothing is known yet of a branch that is not in memory.
     if (const Head* const head = means_.tree().FindHead(static_cast<uint64_t>(id))) {
-      length = head->lengths[kTokenLane] + joined_->TokensWaiting(id);
+      length = head->lengths[kTokenLane] + coalesced_->TokensWaiting(id);
     }
     CAIRN_RETURN_IF_ERROR(RangeOf(request.begin, request.end, length, "prefetch").status());
   }
@@ -108,7 +108,7 @@ Result<std::vector<TokenId>> BranchReads::ReadTokens(BranchId id, uint64_t begin
   uint64_t length = 0;
   {
     Committer::Lock lock;
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, joined_->LookAt(id, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
     length = head->lengths[kTokenLane];
   }
   CAIRN_ASSIGN_OR_RETURN(const Range range, RangeOf(begin, end, length, "token ids"));
@@ -125,7 +125,7 @@ Result<std::vector<TokenId>> BranchReads::ReadTokens(BranchId id, uint64_t begin
 Result<Branch::StateAt> BranchReads::StateAt(BranchId id, uint64_t position, bool sampler) {
   const Lifecycle::Use use(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
-  static_cast<void>(joined_->Flush(id));  // A failure belongs to the tickets that it ended.
+  static_cast<void>(coalesced_->Flush(id));  // A failure belongs to the tickets that it ended.
   CAIRN_ASSIGN_OR_RETURN(
       const Reader::State state,
       reader_.ReadState({.branch = id, .sampler = sampler, .position = position}));

@@ -16,7 +16,7 @@
 #include "base/io/executor.h"
 #include "base/io/world.h"
 #include "cairn/branch.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/restore/layer_words.h"
 #include "engine/restore/reader.h"
@@ -27,8 +27,8 @@ namespace cairn::engine {
 class BranchReads {
  public:
   // The referenced objects outlive this.
-  BranchReads(const WriteMeans& means, JoinedAppends* joined, Reader* reader)
-      : means_(means), joined_(joined), reader_(*reader) {}
+  BranchReads(const WriteMeans& means, CoalescedAppends* coalesced, Reader* reader)
+      : means_(means), coalesced_(coalesced), reader_(*reader) {}
   BranchReads(const BranchReads&) = delete;
   BranchReads& operator=(const BranchReads&) = delete;
 
@@ -52,7 +52,7 @@ class BranchReads {
   Status PrefetchNow(BranchId id, const PrefetchRequest& request);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   Reader& reader_;
   std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.
   std::unique_ptr<io::Executor> prefetcher_;     // One thread, started by the first prefetch.

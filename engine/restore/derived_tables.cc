@@ -33,7 +33,7 @@ class DerivedTables::Lease {
 Result<DerivedTables::Owner> DerivedTables::OwnerOf(BranchId branch, uint64_t position,
                                                     uint32_t kind, uint64_t* lease) {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* const head, coalesced_->LookAt(branch, &lock));
   const uint64_t length = head->lengths[kTokenLane];
   if (position == 0 || position > length || kind == 0) {
     return Status(StatusCode::kInvalidArgument,
@@ -62,7 +62,7 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
                                                          number, sstable::kQuietWriteBytes));
   CAIRN_RETURN_IF_ERROR(Guarded([&] { return write(owner, writer.get()); }));
   CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
-  const OpTable table{number, info.bytes};
+  const TableRef table{number, info.bytes};
   const Status named =
       Guarded([&] { return changes_->NameDerived(owner.node, position, kind, table); });
   if (!named.ok()) {
@@ -78,7 +78,7 @@ Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_mo
   Found found;
   {
     Committer::Lock lock;
-    CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const Head* const head, coalesced_->LookAt(branch, &lock));
     CAIRN_RETURN_IF_ERROR(FindFrom(*head, at_most, kind, &found));
   }
   return OpenFound(std::move(found));
@@ -89,7 +89,7 @@ Result<DerivedTables::Found> DerivedTables::FindFor(BranchId branch, const Owner
   Found found;
   {
     Committer::Lock lock;
-    CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined_->LookAt(branch, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const Head* const head, coalesced_->LookAt(branch, &lock));
     Head end;
     end.node = static_cast<uint64_t>(owner.node);
     end.lengths = {owner.position};
@@ -133,7 +133,7 @@ Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
 Status DerivedTables::Drop(const Owner& owner) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
   CAIRN_RETURN_IF_ERROR(changes_->DropDerived(owner.node, owner.position, owner.kind, owner.table));
-  means_.host->Kick();
+  means_.host->WakeSpaceThread();
   return Status::Ok();
 }
 

@@ -18,7 +18,7 @@
 
 #include "cairn/branch.h"
 #include "engine/commit/changes.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/restore/pins.h"
 #include "engine/restore/reader.h"
@@ -30,8 +30,9 @@ namespace cairn::engine {
 class DerivedTables {
  public:
   // The referenced objects outlive this.
-  DerivedTables(const WriteMeans& means, JoinedAppends* joined, Changes* changes, Reader* reader)
-      : means_(means), joined_(joined), changes_(changes), reader_(*reader) {}
+  DerivedTables(const WriteMeans& means, CoalescedAppends* coalesced, Changes* changes,
+                Reader* reader)
+      : means_(means), coalesced_(coalesced), changes_(changes), reader_(*reader) {}
   DerivedTables(const DerivedTables&) = delete;
   DerivedTables& operator=(const DerivedTables&) = delete;
 
@@ -75,7 +76,7 @@ class DerivedTables {
   Result<Owner> OwnerOf(BranchId branch, uint64_t position, uint32_t kind, uint64_t* lease);
 
   const WriteMeans& means_;
-  JoinedAppends* const joined_;
+  CoalescedAppends* const coalesced_;
   Changes* const changes_;
   Reader& reader_;
 };

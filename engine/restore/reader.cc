@@ -158,7 +158,7 @@ void Reader::Restore(std::span<RestoreItem> items, uint64_t deadline_ns) {
   // Each has its own reason, unless the present state cannot be had at all.
   for (const size_t i : attempt.pending) {
     const bool stale = status.code() == StatusCode::kStale;
-    items[i].status = stale ? status : io::GoneIsDamage(items[i].status);
+    items[i].status = stale ? status : io::MissingIsCorruption(items[i].status);
   }
   for (size_t i = 0; i < items.size(); ++i) {
     if (items[i].status.ok() || attempt.planned[i] == 0 || !items[i].counts) continue;
@@ -202,7 +202,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
   // Reads for the index of prefixes are the background's: they do not count as use of the device.
   if (std::any_of(attempt->items.begin(), attempt->items.end(),
                   [](const RestoreItem& item) { return item.counts; })) {
-    NoteUse();
+    RecordUse();
   }
   Run(runs, ReadFor::kCaller, nullptr, attempt->deadline_ns);
   Status first;
@@ -212,7 +212,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     if (item.status.ok()) {
       TellResult(attempt->started_ns, &runs[i], &item);
     } else if (runs[i].plan.model != nullptr &&
-               io::GoneIsDamage(item.status).code() == StatusCode::kCorruption) {
+               io::MissingIsCorruption(item.status).code() == StatusCode::kCorruption) {
       attempt->pending.push_back(pending[i]);
       if (first.ok()) first = item.status;
     }
@@ -383,7 +383,7 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     item.outcome.Expect(item.plan.jobs.size());
     for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
   }
-  if (why == ReadFor::kPrefetch) NoteUse();
+  if (why == ReadFor::kPrefetch) RecordUse();
   ReadMeans means = MeansFor(why, deadline_ns);
   // A prefetch for a GPU also brings in what the page cache has, and needs no pinned buffers.
   bool asks_page_cache = why != ReadFor::kSpace;
@@ -418,7 +418,7 @@ Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& cal
   Status result = call(&places);
   for (int again = 0; means_.host->read_only(); ++again) {
     const StatusCode code = result.code();
-    const StatusCode at_rest = io::GoneIsDamage(result).code();  // If no file moved.
+    const StatusCode at_rest = io::MissingIsCorruption(result).code();  // If no file moved.
     if (places == 0 || at_rest != StatusCode::kCorruption) break;
     const Status stale(StatusCode::kStale,
                        "the writer has moved what was to be read: " + result.ToString());
@@ -439,7 +439,7 @@ Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& cal
     break;
   }
   // For a caller kNotFound means that there is no such branch, or no such state.
-  if (places != 0 && !result.ok()) return io::GoneIsDamage(result);
+  if (places != 0 && !result.ok()) return io::MissingIsCorruption(result);
   return result;
 }
 

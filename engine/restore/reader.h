@@ -106,7 +106,7 @@ class Reader {
   // Frees what is kept for the next read: memory, open files, queues.
   void LetGo();
   // A caller, not the background, writes to the log or restores.
-  void NoteUse() { used_ns_.store(world_.scheduler->MonotonicNs(), std::memory_order_relaxed); }
+  void RecordUse() { used_ns_.store(world_.scheduler->MonotonicNs(), std::memory_order_relaxed); }
   // Others wait for the background now, more than it delays them.
   void Hurry(bool hurries) { hurries_.store(hurries, std::memory_order_relaxed); }
   // The background should ask little of the device at a time, since others use it.

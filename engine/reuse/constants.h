@@ -54,7 +54,7 @@ inline constexpr size_t kRememberedDigests = 16384;
 inline constexpr uint64_t kRememberedTokens = 4096;
 
 // A search indexes what was appended before it, so many nodes at most: some milliseconds. What is
-// beyond that the next search does, or the next dump, and the answer is not complete.
+// beyond that the next search does, or the next tree flush, and the answer is not complete.
 inline constexpr size_t kCatchUpNodes = 256;
 
 // Nodes whose ids are read together, and ids of each at most; kConfirmTokens bounds their sum. With

@@ -24,8 +24,8 @@ bool IsOfObject(const Tree& tree, const CommittedOp& append) {
   return node != nullptr && IsReserved(node->ns);
 }
 
-std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
-  for (const NamedIndex& index : checkpoint.named) {
+std::span<const sstable::LiveTable> HintTables(const Manifest& manifest) {
+  for (const NamedIndex& index : manifest.named) {
     if (index.name == kHintsName) return index.tables;
   }
   return {};
@@ -33,19 +33,19 @@ std::span<const sstable::LiveTable> HintTables(const Manifest& checkpoint) {
 
 }  // namespace
 
-void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoint) {
+void Indexer::Open(const sstable::TableContext& tables, const Manifest& manifest) {
   tables_ = tables;
   {
     const std::lock_guard lock(means_.write->mutex());
     appended_tokens_ = 0;
     tokens_before_ = means_.write->tree().counts().tokens;
   }
-  if (const auto live = HintTables(checkpoint); !live.empty()) {
+  if (const auto live = HintTables(manifest); !live.empty()) {
     auto opened = Hints::Open(tables_, live, means_.memory_bytes);
     if (opened.ok()) {
       MutexLock lock(&mutex_);
       hints_ = flushed_hints_ = std::move(*opened);
-      flushed_sequence_ = checkpoint.index_sequence;
+      flushed_sequence_ = manifest.index_sequence;
       return;
     }
     Tell("the index of prefixes is made anew: ", opened.status());
@@ -60,20 +60,20 @@ void Indexer::Open(const sstable::TableContext& tables, const Manifest& checkpoi
   hints_ = std::move(*made);
 }
 
-// A store that has no checkpoint of its tree yet has all of it in the log.
-void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& checkpoint) {
+// A store that has no manifest of its tree yet has all of it in the log.
+void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& manifest) {
   if (tables_.files == nullptr) tables_ = tables;  // At the opening; searches read it.
-  const auto live = HintTables(checkpoint);
+  const auto live = HintTables(manifest);
   // What was indexed of the log is in memory alone, and would have to be indexed again.
   {
     MutexLock lock(&mutex_);
     const bool goes_on = prepared_ != nullptr && prepared_ == hints_ && !lost_ &&
-                         checkpoint.index_sequence <= shown_sequence_ &&
+                         manifest.index_sequence <= shown_sequence_ &&
                          std::ranges::equal(live, prepared_tables_);
     if (goes_on) return;
   }
   prepared_ = nullptr;
-  if (live.empty() && !checkpoint.index.empty()) return;
+  if (live.empty() && !manifest.index.empty()) return;
   static_cast<void>(Guarded([&] {
     prepared_tables_.assign(live.begin(), live.end());
     auto opened = Hints::Open(tables, live, means_.memory_bytes);
@@ -86,21 +86,21 @@ void Indexer::Show() noexcept {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
   digests_.Clear();
-  shown_sequence_ = looked_sequence_;
+  shown_sequence_ = refreshed_sequence_;
   if (hints_ != nullptr && hints_ == prepared_) {
-    for (const auto& [node, from] : looked_new_) {
+    for (const auto& [node, from] : refreshed_new_) {
       const auto noted = noted_.find(node);
       if (noted != noted_.end()) noted->second = std::min(noted->second, from);
     }
-    noted_.merge(looked_new_);
-    if (look_lost_) lost_ = true;
+    noted_.merge(refreshed_new_);
+    if (refresh_lost_) lost_ = true;
   } else {
     hints_ = prepared_;
-    noted_.swap(looked_);
-    lost_ = look_lost_;
+    noted_.swap(refreshed_);
+    lost_ = refresh_lost_;
   }
-  looked_.clear();
-  looked_new_.clear();
+  refreshed_.clear();
+  refreshed_new_.clear();
 }
 
 void Indexer::Start() {
@@ -136,7 +136,7 @@ std::shared_ptr<Hints> Indexer::hints() const {
   return hints_;
 }
 
-// Their tables are files of nobody from the next checkpoint on, and go at the next opening.
+// Their tables are files of nobody from the next manifest on, and go at the next opening.
 void Indexer::Discard(const Hints& hints, const Status& why) {
   auto made = Guarded([&] { return Hints::Open(tables_, {}, means_.memory_bytes); });
   {
@@ -148,7 +148,7 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     digests_.Clear();
   }
   if (means_.write->options->read_only) return;  // What it is shown next names others.
-  means_.write->host->Kick();                    // The next dump begins to make them.
+  means_.write->host->WakeSpaceThread();         // The next tree flush begins to make them.
   Tell("the index of prefixes is made anew: ", why);
 }
 
@@ -159,18 +159,18 @@ void Indexer::Tell(const char* what, const Status& why) {
 
 // ---------------------------------------------------------------- noting
 
-// What was replayed begins at the checkpoint: until then its namespaces were what it says. What a
+// A replay begins behind the manifest: until then the namespaces were what it says. What a
 // failed log took back is another node's number, or has other tokens, from now on.
 void Indexer::OnReplay(uint64_t after_sequence) {
   changes_.fetch_add(1);
   if (means_.write->options->read_only) {
-    // Those of a look that was not shown. A reader has the namespaces as they are shown.
+    // Those of a refresh that was not shown. A reader has the namespaces as they are shown.
     MutexLock lock(&mutex_);
     digests_.Clear();
-    looked_.clear();
-    looked_new_.clear();
-    look_lost_ = false;
-    looked_sequence_ = after_sequence;
+    refreshed_.clear();
+    refreshed_new_.clear();
+    refresh_lost_ = false;
+    refreshed_sequence_ = after_sequence;
     return;
   }
   // What was found to be gone may be there again.
@@ -193,56 +193,56 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
           if (lane == kTokenLane) appended_tokens_ += count;
         });
         if (IsOfObject(means_.write->tree(), committed)) return;
-        return Note(op.node, op.position, committed.sequence);
-      case OpKind::kJoin: return Note(op.node, 0, committed.sequence);
-      case OpKind::kCut: return NoteCut(op.node, op.position);
+        return RecordChange(op.node, op.position, committed.sequence);
+      case OpKind::kJoin: return RecordChange(op.node, 0, committed.sequence);
+      case OpKind::kTrim: return OnTrim(op.node, op.position);
       case OpKind::kRewind:
-        if ((op.flags & kOpInPlace) != 0) NoteCut(op.node, op.position);
+        if ((op.flags & kOpInPlace) != 0) OnTrim(op.node, op.position);
         return;
-      case OpKind::kNamespace: return NotePolicy(op);
+      case OpKind::kNamespace: return OnPolicy(op);
       default: return;
     }
   } catch (const std::bad_alloc&) {
     MutexLock lock(&mutex_);
     if (means_.write->options->read_only) {
-      look_lost_ = true;
+      refresh_lost_ = true;
     } else {
       lost_ = true;
     }
   }
 }
 
-void Indexer::Note(uint64_t node, uint64_t from, uint64_t sequence) {
+void Indexer::RecordChange(uint64_t node, uint64_t from, uint64_t sequence) {
   MutexLock lock(&mutex_);
   if (!means_.write->options->read_only) {
     if (noted_.size() >= kNotedMax && !noted_.contains(node)) {
       lost_ = true;
     } else {
-      NoteIn(&noted_, node, from);
+      RecordIn(&noted_, node, from);
     }
     return;
   }
-  looked_sequence_ = std::max(looked_sequence_, sequence);
-  if (looked_.size() >= kNotedMax && !looked_.contains(node)) {
-    look_lost_ = true;
+  refreshed_sequence_ = std::max(refreshed_sequence_, sequence);
+  if (refreshed_.size() >= kNotedMax && !refreshed_.contains(node)) {
+    refresh_lost_ = true;
     return;
   }
-  NoteIn(&looked_, node, from);
-  if (sequence > shown_sequence_) NoteIn(&looked_new_, node, from);
+  RecordIn(&refreshed_, node, from);
+  if (sequence > shown_sequence_) RecordIn(&refreshed_new_, node, from);
 }
 
-void Indexer::NoteIn(Noted* noted, uint64_t node, uint64_t from) {
+void Indexer::RecordIn(Noted* noted, uint64_t node, uint64_t from) {
   const auto [entry, is_new] = noted->try_emplace(node, from);
   entry->second = std::min(entry->second, from);
 }
 
-void Indexer::NoteCut(uint64_t node, uint64_t position) {
+void Indexer::OnTrim(uint64_t node, uint64_t position) {
   changes_.fetch_add(1);
   MutexLock lock(&mutex_);
-  digests_.Cut(node, position);
+  digests_.Trim(node, position);
 }
 
-void Indexer::NotePolicy(const Op& op) {
+void Indexer::OnPolicy(const Op& op) {
   if (means_.write->options->read_only) return;  // Its writer knows.
   MutexLock lock(&mutex_);
   if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {

@@ -5,8 +5,8 @@
 //
 //   noted      OnCommitted, live and in a replay                     a number a node; commit lock
 //   caught up  a search, for what came before it; the background,
-//              behind an opening, before it seals and for a dump     ids are read, hashed, put
-//   flushed    before the checkpoint that names what was indexed     space/index_flusher.h
+//              behind an opening, before seals and tree flushes      ids are read, hashed, put
+//   flushed    before the manifest that names what was indexed       space/index_flusher.h
 //
 // So after a crash the hints lack what the replay tells of, and nothing else, and are caught up as
 // ever. Where there are none, or they are of no use, they are made anew from the nodes of the tree,
@@ -14,15 +14,15 @@
 // the filter after an opening, and sweeps: when a quarter of the tokens that were indexed are gone,
 // entries of nodes that are gone, or end before them, are deleted.
 //
-// Of a store that is read only the hints are those of the checkpoint that is shown, and what the
-// log has behind it is indexed in memory. What a look replays counts when its tree is shown.
+// Of a store that is read only the hints are those of the manifest that is shown, and what the
+// log has behind it is indexed in memory. What a refresh replays counts when its tree is shown.
 //
 // Why it reads the ids back, and is not handed them: a queue of ids needs a bound, so it needs this
 // way as well, for what did not fit, and for what is caught up. The ids of an append lie in the hot
 // tail; reading 100,000 takes less than hashing them.
 //
 // Thread-safe, but for Open, Start and Stop. No lock may be held around CatchUp, CatchUpAll,
-// Forget and OnDumped, which read.
+// Forget and OnTreeFlushed, which read.
 #pragma once
 
 #include <atomic>
@@ -63,15 +63,15 @@ class Indexer final : public CommitObserver {
   Indexer& operator=(const Indexer&) = delete;
   ~Indexer() override { Stop(); }
 
-  // --- The opening's. The tree is what was replayed behind the checkpoint. Hints that are of no
+  // --- The opening's. The tree is what was replayed behind the manifest. Hints that are of no
   // use are left out, and told of. Never fails: without hints nothing is found, which is told.
-  void Open(const sstable::TableContext& tables, const Manifest& checkpoint);
+  void Open(const sstable::TableContext& tables, const Manifest& manifest);
   void Start();  // Begins what is to be done in the background.
   void Stop();   // Idempotent.
 
   // --- A reader's
-  // Before the tree of a look is shown: opens the hints of its checkpoint.
-  void PrepareShow(const sstable::TableContext& tables, const Manifest& checkpoint);
+  // Before the tree of a refresh is shown: opens the hints of its manifest.
+  void PrepareShow(const sstable::TableContext& tables, const Manifest& manifest);
   // It is shown now. Under the commit lock.
   void Show() noexcept;
 
@@ -104,18 +104,19 @@ class Indexer final : public CommitObserver {
   uint64_t changes() const { return changes_.load(); }
 
   // --- The space thread's
-  // A dump was applied, up to this sequence. Catches up with all that is in it, and flushes that.
-  void OnDumped(uint64_t sequence);
+  // A tree flush was applied, up to this sequence. Catches up with all that is in it, and flushes
+  // that.
+  void OnTreeFlushed(uint64_t sequence);
   // What MANIFEST may say of the hints when the index of the tree has this sequence. Nothing: they
   // do not know all of it.
   std::optional<NamedIndex> ForManifest(uint64_t sequence) const;
   // The hints have as much in memory as they may.
   bool IsFull() const;
   Status Flush();
-  // They are to be made anew, or are whole, and no checkpoint says so. What could not be flushed is
-  // tried again with the dumps that come anyway, and at the close.
-  bool WantDump(bool at_close) const;
-  // What the log must have durably before a checkpoint may name what is in their tables.
+  // They are to be made anew, or are whole, and no manifest says so. What could not be flushed is
+  // tried again with the tree flushes that come anyway, and at the close.
+  bool WantTreeFlush(bool at_close) const;
+  // What the log must have durably before a manifest may name what is in their tables.
   uint64_t log_needed() const { return log_needed_.load(); }
 
  private:
@@ -129,22 +130,22 @@ class Indexer final : public CommitObserver {
   using Noted = std::map<uint64_t, uint64_t>;
 
   void Tell(const char* what, const Status& why);
-  void Note(uint64_t node, uint64_t from, uint64_t sequence);
-  static void NoteIn(Noted* noted, uint64_t node, uint64_t from);
-  void NoteCut(uint64_t node, uint64_t position);
-  void NotePolicy(const Op& op);
+  void RecordChange(uint64_t node, uint64_t from, uint64_t sequence);
+  static void RecordIn(Noted* noted, uint64_t node, uint64_t from);
+  void OnTrim(uint64_t node, uint64_t position);
+  void OnPolicy(const Op& op);
   Status Drain(size_t nodes_max, bool* all);
   Status DrainTaken(Noted work);
   Noted TakeNoted(size_t nodes_max, bool* all);
   void IndexNodes(std::span<Work> all);
   void ReadTogether(std::vector<Work*>* works);
   Status BeginTask(Work* work);
-  Result<IndexedNode> Look(uint64_t node);
+  Result<IndexedNode> ReadFacts(uint64_t node);
   Status IndexAlone(Work* work);
   Status ReadAll(IndexTask* task);
   Status AddIds(IndexTask* task, std::span<const TokenId> ids);
   void CountDead();
-  bool FlushForDump();
+  bool FlushForTree();
   Status FlushAll();
   bool BeginRebuild();
   void Rebuild();
@@ -176,7 +177,7 @@ class Indexer final : public CommitObserver {
   // These know all up to the sequence, in tables.
   std::shared_ptr<Hints> flushed_hints_ CAIRN_GUARDED_BY(mutex_);
   uint64_t flushed_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
-  bool unnamed_ CAIRN_GUARDED_BY(mutex_) = false;  // A checkpoint should name them, and does not.
+  bool unnamed_ CAIRN_GUARDED_BY(mutex_) = false;  // A manifest should name them, and does not.
   Noted noted_ CAIRN_GUARDED_BY(mutex_);
   size_t in_work_ CAIRN_GUARDED_BY(mutex_) = 0;
   PathDigests digests_ CAIRN_GUARDED_BY(mutex_);
@@ -184,10 +185,10 @@ class Indexer final : public CommitObserver {
   // Since the last count, and what the tree held then; under the commit lock, but for replays.
   std::atomic<uint64_t> appended_tokens_{0};
   uint64_t tokens_before_ = 0;
-  // A reader's. Of a look: all behind its checkpoint, and of that what was not shown before.
-  Noted looked_ CAIRN_GUARDED_BY(mutex_), looked_new_ CAIRN_GUARDED_BY(mutex_);
-  bool look_lost_ CAIRN_GUARDED_BY(mutex_) = false;
-  uint64_t looked_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
+  // A reader's. Of a refresh: all behind its manifest, and of that what was not shown before.
+  Noted refreshed_ CAIRN_GUARDED_BY(mutex_), refreshed_new_ CAIRN_GUARDED_BY(mutex_);
+  bool refresh_lost_ CAIRN_GUARDED_BY(mutex_) = false;
+  uint64_t refreshed_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Hints> prepared_;  // The same as are shown: they go on.
   std::vector<sstable::LiveTable> prepared_tables_;
   // What is shown.
@@ -201,7 +202,7 @@ class Indexer final : public CommitObserver {
 Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
                bool memory_only);
 
-// What reading ends with when the node was cut or dropped meanwhile.
+// What reading ends with when the node was trimmed or dropped meanwhile.
 inline bool MayHaveMoved(const Status& status) {
   return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kInvalidArgument;
 }

@@ -83,7 +83,7 @@ Status Indexer::DrainTaken(Noted work) {
     std::vector<Work> some;
     Status status;
     if (IsFull()) {
-      if (first.ok() && !means_.write->options->read_only) means_.write->host->Kick();
+      if (first.ok() && !means_.write->options->read_only) means_.write->host->WakeSpaceThread();
       status = Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
     }
     if (status.ok()) {
@@ -154,7 +154,7 @@ void Indexer::ReadTogether(std::vector<Work*>* works) {
 
 // Sets no task if the node needs no entry.
 Status Indexer::BeginTask(Work* work) {
-  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, Look(work->node));
+  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, ReadFacts(work->node));
   work->task = std::make_unique<IndexTask>(work->node, work->from, std::move(facts));
   if (work->task->is_empty()) {
     work->task = nullptr;
@@ -164,7 +164,7 @@ Status Indexer::BeginTask(Work* work) {
   return Status::Ok();
 }
 
-Result<IndexedNode> Indexer::Look(uint64_t number) {
+Result<IndexedNode> Indexer::ReadFacts(uint64_t number) {
   IndexedNode facts;
   const WriteMeans& write = *means_.write;
   Committer::Lock lock(write.mutex());
@@ -216,7 +216,7 @@ Status Indexer::ReadAll(IndexTask* task) {
 Status Indexer::AddIds(IndexTask* task, std::span<const TokenId> ids) {
   const std::shared_ptr<Hints> hints = this->hints();
   task->Add(ids);
-  // Null: a reader was shown a checkpoint that has none.
+  // Null: a reader was shown a manifest that has none.
   if (hints != nullptr) CAIRN_RETURN_IF_ERROR(hints->Put(task->TakeEntries()));
   if (task->at() == task->upto()) Remember(task->facts(), task->places());
   return Status::Ok();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the background does for the hints: dumps, making them anew, sweeps.
+// What the background does for the hints: tree flushes, making them anew, sweeps.
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -13,7 +13,7 @@
 
 namespace cairn::engine {
 
-// ---------------------------------------------------------------- dumps
+// ---------------------------------------------------------------- tree flushes
 
 bool Indexer::IsFull() const {
   const std::shared_ptr<Hints> hints = this->hints();
@@ -33,9 +33,9 @@ Status Indexer::Flush() {
   return flushed;
 }
 
-void Indexer::OnDumped(uint64_t sequence) {
+void Indexer::OnTreeFlushed(uint64_t sequence) {
   CountDead();
-  if (BeginRebuild() || !FlushForDump()) return;
+  if (BeginRebuild() || !FlushForTree()) return;
   {
     MutexLock lock(&mutex_);
     flushed_sequence_ = sequence;
@@ -57,7 +57,7 @@ void Indexer::CountDead() {
 }
 
 // The result: their tables know all that was committed. Why not is told the first time.
-bool Indexer::FlushForDump() {
+bool Indexer::FlushForTree() {
   const std::shared_ptr<Hints> hints = this->hints();
   if (hints == nullptr || rebuilding_ || lost_) return false;
   const Status status = Guarded([this] { return FlushAll(); });
@@ -81,7 +81,7 @@ Status Indexer::FlushAll() {
       bool all = false;
       status = Drain(SIZE_MAX, &all);
     }
-    // Without the turn: a flush stands still while the background is paused.
+    // Without the turn: a flush waits while the background is paused.
     const bool full = status.code() == StatusCode::kBusy && IsFull();
     if (status.ok() || full) status = Flush();
     if (!full || !status.ok()) break;
@@ -98,7 +98,7 @@ std::optional<NamedIndex> Indexer::ForManifest(uint64_t sequence) const {
       .name = std::string(kHintsName), .derived = true, .tables = hints_->index().live()};
 }
 
-bool Indexer::WantDump(bool at_close) const {
+bool Indexer::WantTreeFlush(bool at_close) const {
   if (rebuilding_) return false;
   if (lost_) return thread_ != nullptr && !stopping_;
   MutexLock lock(&mutex_);
@@ -121,7 +121,7 @@ bool Indexer::BeginRebuild() {
 void Indexer::Rebuild() {
   const Status status = Guarded([this] { return RebuildAll(); });
   if (!status.ok()) {
-    lost_ = true;  // The next dump begins again.
+    lost_ = true;  // The next tree flush begins again.
     if (!stopping_) Tell("the index of prefixes is not made: ", status);
   }
   {
@@ -129,7 +129,7 @@ void Indexer::Rebuild() {
     unnamed_ = status.ok();
   }
   rebuilding_ = false;
-  if (status.ok()) means_.write->host->Kick();  // A checkpoint names them.
+  if (status.ok()) means_.write->host->WakeSpaceThread();  // The next manifest names them.
 }
 
 // What is not in the tree's index yet is noted.
@@ -163,7 +163,7 @@ Status Indexer::AwaitRoom() {
   while (!stopping_) {
     const uint32_t seen = flushed_.load();
     if (!IsFull()) return Status::Ok();
-    means_.write->host->Kick();
+    means_.write->host->WakeSpaceThread();
     scheduler.Wait(flushed_, seen, io::kNoDeadline);
   }
   return Status(StatusCode::kCancelled, "closed");
@@ -190,7 +190,7 @@ void Indexer::BeginSweep() {
     });
     return Status::Ok();
   });
-  if (!posted.ok()) sweeping_ = false;  // The next dump tries again.
+  if (!posted.ok()) sweeping_ = false;  // The next tree flush tries again.
 }
 
 Status Indexer::Sweep(Hints* hints) {

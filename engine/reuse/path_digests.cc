@@ -35,7 +35,7 @@ void PathDigests::Add(const Place& place) {
   young_.insert_or_assign({place.node, place.end}, place.digest);
 }
 
-void PathDigests::Cut(uint64_t node, uint64_t position) {
+void PathDigests::Trim(uint64_t node, uint64_t position) {
   for (Known* const known : {&young_, &old_}) {
     known->erase(known->upper_bound({node, position}), known->upper_bound({node, UINT64_MAX}));
   }

@@ -31,7 +31,7 @@ class PathDigests {
   std::optional<Place> Last(uint64_t node, uint64_t begin, uint64_t at_most);
   void Add(const Place& place);
   // Forgets the places behind this position of the node: other content will come there.
-  void Cut(uint64_t node, uint64_t position);
+  void Trim(uint64_t node, uint64_t position);
   void Clear();
 
  private:

@@ -67,7 +67,7 @@ class PrefixFinder::Hold {
     lease_ = write_.tree().leases().Grant(parts, UINT64_MAX);
   }
   // Under the commit lock: what the tree of that generation says is what it said when this began. A
-  // writer's has another generation after each dump, with the same in it.
+  // writer's has another generation after each tree flush, with the same in it.
   bool Covers(uint64_t generation) const {
     if (write_.options->read_only) return generation == generation_;
     return write_.committer->rolled_back() == rolled_back_;
@@ -123,7 +123,7 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
   if (query.memory_only) {
     complete = means_.indexer->complete();
   } else {
-    means_.joined->FlushAll();
+    means_.coalesced->FlushAll();
     complete = means_.indexer->CatchUp(kCatchUpNodes);
   }
   CAIRN_ASSIGN_OR_RETURN(PrefixHit best, FindInAll(query, &complete));
@@ -142,7 +142,7 @@ Result<PrefixHit> PrefixFinder::FindInAll(const PrefixQuery& query, bool* comple
         namespaces.begin() + static_cast<long>(i)) {
       continue;
     }
-    const auto hints = HintsNow();  // A reader may have been shown a checkpoint without.
+    const auto hints = HintsNow();  // A reader may have been shown a manifest without.
     if (!hints.ok()) {
       static_cast<void>(means_.leases->Release(best.lease));
       return hints.status();

@@ -22,7 +22,7 @@
 
 #include "cairn/find.h"
 #include "engine/commit/changes.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/restore/branch_reads.h"
 #include "engine/reuse/indexer.h"
@@ -37,7 +37,7 @@ class PrefixFinder {
   // What is named outlives this. `indexer` null: nothing is indexed.
   struct Means {
     const WriteMeans* write = nullptr;
-    JoinedAppends* joined = nullptr;
+    CoalescedAppends* coalesced = nullptr;
     Changes* changes = nullptr;
     Reader* reader = nullptr;
     BranchReads* reads = nullptr;

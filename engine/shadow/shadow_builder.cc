@@ -135,7 +135,7 @@ namespace {
 
 Result<uint64_t> LengthOf(const ShadowMeans& means, BranchId branch) {
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* const head, means.joined->LookAt(branch, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* const head, means.coalesced->LookAt(branch, &lock));
   return head->lengths[kTokenLane];
 }
 
@@ -147,7 +147,7 @@ Result<ShadowShape> ShapeOfBranch(const ShadowMeans& means, BranchId branch, uin
   uint64_t length = 0;
   {
     Committer::Lock lock;
-    CAIRN_ASSIGN_OR_RETURN(const Head* const head, means.joined->LookAt(branch, &lock));
+    CAIRN_ASSIGN_OR_RETURN(const Head* const head, means.coalesced->LookAt(branch, &lock));
     length = head->lengths[kTokenLane];
     model = means.write->tree().FindModel(head->model);
   }

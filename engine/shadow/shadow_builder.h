@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "cairn/shadow_session.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/restore/branch_reads.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/shadow/shadow_shape.h"
@@ -21,7 +21,7 @@ namespace cairn::engine {
 
 struct ShadowMeans {
   const WriteMeans* write = nullptr;
-  JoinedAppends* joined = nullptr;
+  CoalescedAppends* coalesced = nullptr;
   BranchReads* reads = nullptr;
   DerivedTables* derived = nullptr;
 };

@@ -25,12 +25,12 @@ uint32_t HeadOf(const ShadowShape& shape, size_t row) {
 
 Status CheckFit(const ShadowShape& shape, const ShadowPartLayout& part, size_t row,
                 std::span<const uint16_t> keys) {
-  const auto unfit = shadow::FindUnfit(shape.fp16, keys);
-  if (!unfit.has_value()) return Status::Ok();
+  const auto found = shadow::FindOutOfRange(shape.fp16, keys);
+  if (!found.has_value()) return Status::Ok();
   return Status(StatusCode::kInvalidArgument,
                 "shadow: layer " + std::to_string(LayerOf(shape, row)) + ", head " +
                     std::to_string(HeadOf(shape, row)) + ": the key of position " +
-                    std::to_string(part.first + *unfit / shape.channels) +
+                    std::to_string(part.first + *found / shape.channels) +
                     " is NaN, infinite or too large");
 }
 

@@ -23,7 +23,7 @@ struct ShadowRowsOf {
 };
 
 // The parts from token `first` on, which begins one, head by head of layer. kInvalidArgument says
-// where a key is unfit; else the errors of ReadHeadRows, and what `on_part` says.
+// where a key is out of range; else the errors of ReadHeadRows, and what `on_part` says.
 Status MakeParts(const ShadowRowsOf& from, const ShadowShape& shape, uint64_t first,
                  const OnShadowPart& on_part);
 // Of one head of one layer the rows of these chunks: keys of all, then values.

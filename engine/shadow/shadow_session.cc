@@ -34,13 +34,13 @@ Result<std::shared_ptr<ShadowSessionState>> ShadowSessionState::Make(
 
 engine::ShadowMeans ShadowSessionState::ShadowMeansOf() const {
   const SparseArenaState::Means& means = arena_->means();
-  return {means.write, means.joined, means.reads, means.derived};
+  return {means.write, means.coalesced, means.reads, means.derived};
 }
 
 Status ShadowSessionState::Open(BranchId branch) {
   const SparseArenaState::Means& means = arena_->means();
   CAIRN_ASSIGN_OR_RETURN(
-      source_, engine::SparseSource::Take(*means.write, means.joined, branch, options_.end));
+      source_, engine::SparseSource::Take(*means.write, means.coalesced, branch, options_.end));
   const auto shape_of = [&](uint64_t tokens) {
     return engine::ShadowShape::Of(source_->model(), options_.group, options_.spec, tokens);
   };
@@ -275,8 +275,8 @@ Status ShadowSessionState::Extend(uint64_t end) {
   const SparseArenaState::Means& means = arena_->means();
   CAIRN_RETURN_IF_ERROR(means.write->lifecycle->CheckUsable());
   const io::Turn::Holder turn(&turn_);
-  CAIRN_ASSIGN_OR_RETURN(
-      auto source, engine::SparseSource::Take(*means.write, means.joined, source_->branch(), end));
+  CAIRN_ASSIGN_OR_RETURN(auto source, engine::SparseSource::Take(*means.write, means.coalesced,
+                                                                 source_->branch(), end));
   const uint64_t had = info_.tokens;  // Of one that failed it has nothing for certain.
   if (source->tokens() < had || source->NodeBefore(had) != source_->NodeBefore(had)) {
     return Status(StatusCode::kConflict, "shadow: the branch was rewound to before token " +

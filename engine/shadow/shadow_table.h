@@ -58,7 +58,7 @@ struct ShadowPartLayout {
 // Those of all parts of a shadow.
 std::vector<ShadowPartLayout> PartsOf(const ShadowShape& shape);
 
-// The frame of the keys of one part. REQUIRES: just so many rows; no element unfit.
+// The frame of the keys of one part. REQUIRES: just so many rows; no element out of range.
 std::vector<std::byte> MakePart(const ShadowShape& shape, const ShadowPartLayout& part,
                                 std::span<const uint16_t> keys);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies a prefix of a store into a directory of its own (Store::Checkpoint). Not to be confused
-// with the MANIFEST, which this code base calls the checkpoint of the log.
+// Copies a prefix of a store into a directory of its own (Store::Checkpoint).
 //
 //   target/LOCK          held while the copy is made, so that nobody opens or copies into it
 //   target/tables/*      further names of the same files; copies where the volume is another one

@@ -28,17 +28,17 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
   if (target.starts_with(means_.directory + "/")) {
     return Status(StatusCode::kInvalidArgument, target + ": lies within the store itself");
   }
-  if (means_.pacer->paused()) {
+  if (means_.rate_limiter->paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
-  means_.host->ApplyAllJoined();
+  means_.host->ApplyAllCoalesced();
   Job job{target, progress, {}};
   {
     const MutexLock lock(&mutex_);
     if (ended_) return closed_;
     jobs_.push_back(&job);
   }
-  means_.signals->Kick();
+  means_.signals->Wake();
   while (true) {
     const uint32_t seen = means_.signals->rounds();
     {
@@ -107,7 +107,7 @@ Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
   plan.allocator = means_.options->allocator;
   plan.progress = job.progress;
   plan.go_on = [this] {
-    if (!means_.pacer->stopped()) return Status::Ok();
+    if (!means_.rate_limiter->stopped()) return Status::Ok();
     return Status(StatusCode::kCancelled, "the store is closing");
   };
   io::World world = means_.world;

@@ -51,7 +51,7 @@ Status DeadTables::DeleteAll() {
     for (const auto& [number, use] : means_.tree().tables()) {
       if (use.live_bytes != 0) continue;
       const bool held = means_.reader->pins().HoldTable(number);
-      means_.round->NoteHeld(held);
+      means_.round->MarkHeld(held);
       if (!held) dead.emplace_back(number, use.bytes);
     }
     sequence = means_.log->last_reserved_sequence();

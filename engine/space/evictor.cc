@@ -7,7 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "engine/constants.h"
-#include "engine/space/cut.h"
+#include "engine/space/trim.h"
 #include "engine/tree/decisions.h"
 #include "engine/tree/liveness.h"
 #include "engine/tree/reserved_names.h"
@@ -31,7 +31,7 @@ Status OnLease() { return Status(StatusCode::kNotFound, "what it holds is on lea
 Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
   // Accepted appends are applied first; if that is impossible now, the branch is left alone.
-  static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
+  static_cast<void>(means_.host->ApplyCoalesced(BranchId{branch}));
   while (true) {
     EvictNeeds missing;
     uint64_t bytes = 0, died_before = 0;
@@ -44,8 +44,8 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
           const Head* const head = tree.FindHead(branch);
           const bool busy = head == nullptr || head->keep.pinned ||
                             means_.committer->HasLargeAppend(BranchId{branch}) ||
-                            means_.host->HasJoined(BranchId{branch}) ||
-                            asks_->IsAsking(BranchId{branch});
+                            means_.host->HasCoalesced(BranchId{branch}) ||
+                            requests_->IsRequesting(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.sums().died_bytes();
           ns = head->ns;
@@ -54,9 +54,9 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
             spared = spared_ < kSparedMax && means_.host->TakeTouched(*head) &&
                      CAIRN_KEPT(kObjectTouched);
             if (!spared) return ResolveDrop(tree, branch);
-            tree_.NoteUsed(branch, means_.host->NowNs());  // To the end of the order.
+            tree_.MarkUsed(branch, means_.host->NowNs());  // To the end of the order.
             ++spared_;
-            // No log record has that use, and until it is dumped the branch stays in memory.
+            // No log record has that use, and until it is flushed the branch stays in memory.
             static_cast<void>(flusher_->BecomesDue(means_.log->last_reserved_sequence()));
             return Status(StatusCode::kNotFound, "an object that was touched");
           }
@@ -80,16 +80,16 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
       needs.nodes.insert(needs.nodes.end(), missing.nodes.begin(), missing.nodes.end());
       continue;
     }
-    if (spared) return flusher_->DumpIfDue();
+    if (spared) return flusher_->FlushTreeIfDue();
     if (!op.ok()) return op.status().code() == StatusCode::kNotFound ? Status::Ok() : op.status();
     uint64_t kv_bytes = bytes;
     {
       std::lock_guard lock(mutex_);
-      tree_.sums().NoteEviction(ns);
+      tree_.sums().CountEviction(ns);
     }
     if (op->kind == OpKind::kDrop) {
       means_.counters->evicted_branches.fetch_add(1, std::memory_order_relaxed);
-      CAIRN_RETURN_IF_ERROR(CutLoose(means_, flusher_));  // Cutting frees bytes, too.
+      CAIRN_RETURN_IF_ERROR(TrimNodes(means_, flusher_));  // Trimming frees bytes, too.
       std::lock_guard lock(mutex_);
       const uint64_t died = tree_.sums().died_bytes() - died_before;
       if (IsReserved(ns)) kv_bytes = died;  // Nearly all that an object is.
@@ -98,8 +98,8 @@ Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
     means_.counters->evicted_bytes.fetch_add(kv_bytes, std::memory_order_relaxed);
     *freed += bytes;
     if (!more) return Status::Ok();
-    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
-    CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+    CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
+    CAIRN_RETURN_IF_ERROR(means_.rate_limiter->GoOn());
   }
 }
 
@@ -127,13 +127,13 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
     const uint8_t stage = round == 2 ? 1 : 0;
     if (round == 1 && spared_ == 0) continue;
     if (round != 0)
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // New candidates are in the order then.
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // New candidates are in the order then.
     std::vector<Line> lines;
     {
       std::lock_guard lock(mutex_);
       for (const std::string& ns : namespaces) {
         const NamespaceUse* const use = tree_.FindNamespace(ns);
-        if (use == nullptr || asks_->EvictOf(*use) == Evict::kNever) continue;
+        if (use == nullptr || requests_->EvictOf(*use) == Evict::kNever) continue;
         lines.push_back({ns});
       }
     }
@@ -160,13 +160,13 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
       {
         std::lock_guard lock(mutex_);
         const NamespaceUse* const use = tree_.FindNamespace(first->ns);
-        whole = stage == 1 && use != nullptr && asks_->EvictOf(*use) == Evict::kBranches;
+        whole = stage == 1 && use != nullptr && requests_->EvictOf(*use) == Evict::kBranches;
       }
       if (Status status = EvictBranch(branch, whole, freed); !status.ok()) {
         if (!IsOfOneBranch(*means_.log, status)) return status;
         means_.round->KeepGoing(std::move(status));
       }
-      CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
+      CAIRN_RETURN_IF_ERROR(means_.rate_limiter->GoOn());
     }
     if (*freed >= goal_bytes) return Status::Ok();
   }
@@ -189,26 +189,26 @@ uint64_t Evictor::DeadBytes() const {
   return dead + given_back - std::min(given_back, live_in_log);
 }
 
-Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted,
-                              bool* made) {
+Status Evictor::EvictAsNeeded(const SpaceRequests::QuotaRequests& requests, bool stuck,
+                              bool* evicted, bool* made) {
   std::vector<std::string> all;
   std::map<std::string, uint64_t> wanted;
   uint64_t goal_bytes = 0;
-  const bool short_of_room = asks_->RoomIsShort();
+  const bool short_of_room = requests_->RoomIsShort();
   {
     std::lock_guard lock(mutex_);
     for (const auto& [name, use] : tree_.namespaces()) {
-      if (asks_->EvictOf(use) == Evict::kNever) continue;
+      if (requests_->EvictOf(use) == Evict::kNever) continue;
       all.push_back(name);
       const uint64_t cap = use.policy.max_bytes;
       const uint64_t begins = cap - cap / kEvictionBeginsShare;
       const uint64_t ends = cap - cap / kEvictionEndsShare;
       uint64_t goal = use.bytes > begins ? use.bytes - ends : 0;
-      if (const auto of = asks.find(name); of != asks.end()) {
-        for (const auto& [branch, ask] : of->second) {
+      if (const auto of = requests.find(name); of != requests.end()) {
+        for (const auto& [branch, request] : of->second) {
           const Head* const head = tree_.FindHead(branch);
-          const bool served = head != nullptr && head->lengths[kTokenLane] != ask.length;
-          const uint64_t needed = use.bytes + ask.bytes;
+          const bool served = head != nullptr && head->lengths[kTokenLane] != request.length;
+          const uint64_t needed = use.bytes + request.bytes;
           *made |= served || needed <= cap;  // Since it was asked for.
           if (!served && needed > cap) goal = std::max(goal, needed - cap);
         }
@@ -217,7 +217,7 @@ Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool*
     }
     if (short_of_room) {
       const uint64_t used = means_.ledger->used_bytes();
-      const bool refused = asks_->AnyRefused();
+      const bool refused = requests_->AnyRefused();
       goal_bytes = means_.options->max_bytes == UINT64_MAX
                        ? 0
                        : used - std::min(used, means_.gauge->EvictionEnds());
@@ -228,7 +228,7 @@ Status Evictor::EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool*
     }
   }
   if (all.empty() || (wanted.empty() && goal_bytes == 0)) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index then has the order.
+  CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // The index then has the order.
   uint64_t freed = 0;
   for (const auto& [name, bytes] : wanted) {
     uint64_t freed_there = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Eviction, on the space thread. Its candidates are read from the index, in order
-// (tree/tree_records.h, U), after a dump: so it costs no memory, however many branches there are.
-// Changes of a branch since the dump are seen when it is loaded.
+// (tree/tree_records.h, U), after a tree flush: so it costs no memory, however many branches there
+// are. Changes of a branch since the tree flush are seen when it is loaded.
 //
 // Eviction changes the tree by log records alone. Space is reclaimed as always, when tables die or
-// are rewritten and log segments retire. No lock may be held around calls.
+// are rewritten and log segments are reclaimed. No lock may be held around calls.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/space/index_flusher.h"
-#include "engine/space/room_asks.h"
 #include "engine/space/space_means.h"
+#include "engine/space/space_requests.h"
 
 namespace cairn::engine {
 
@@ -23,8 +23,12 @@ bool IsOfOneBranch(const wal::Log& log, const Status& status);
 
 class Evictor {
  public:
-  Evictor(const SpaceMeans& means, IndexFlusher* flusher, RoomAsks* asks)
-      : means_(means), mutex_(means.mutex()), tree_(means.tree()), flusher_(flusher), asks_(asks) {}
+  Evictor(const SpaceMeans& means, IndexFlusher* flusher, SpaceRequests* requests)
+      : means_(means),
+        mutex_(means.mutex()),
+        tree_(means.tree()),
+        flusher_(flusher),
+        requests_(requests) {}
   Evictor(const Evictor&) = delete;
   Evictor& operator=(const Evictor&) = delete;
 
@@ -32,7 +36,8 @@ class Evictor {
   // that has come through since it asked needs nothing any more. `stuck`: nothing could be given
   // back before this pass. `made`: there is room now for what was refused. `evicted`: some KV or
   // branch was evicted.
-  Status EvictAsNeeded(const RoomAsks::QuotaAsks& asks, bool stuck, bool* evicted, bool* made);
+  Status EvictAsNeeded(const SpaceRequests::QuotaRequests& requests, bool stuck, bool* evicted,
+                       bool* made);
 
  private:
   Status EvictBranch(uint64_t branch, bool whole, uint64_t* freed);
@@ -44,7 +49,7 @@ class Evictor {
   std::mutex& mutex_;  // The commit lock.
   Tree& tree_;
   IndexFlusher* const flusher_;
-  RoomAsks* const asks_;
+  SpaceRequests* const requests_;
   uint64_t spared_ = 0;  // Objects that got a second chance in this pass.
 };
 

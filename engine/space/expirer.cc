@@ -25,12 +25,12 @@ Status Expirer::CountFutureAsNow() {
   bool in_memory = false;
   {
     std::lock_guard lock(mutex_);
-    const bool matters = asks_->SomethingMayGo() || tree_.sums().expires_from_ns() != 0;
+    const bool matters = requests_->SomethingMayGo() || tree_.sums().expires_from_ns() != 0;
     if (counted_ || !matters || !CAIRN_KEPT(kFutureIsNow)) return Status::Ok();
     in_memory = tree_.residency().AnyUsedAfter(means_.host->NowNs());
     for (const auto& [ns, use] : tree_.namespaces()) namespaces.push_back(ns);
   }
-  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->Dump());  // The index then has all of them.
+  if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // The index then has all of them.
   for (const std::string& ns : namespaces) {
     TreeRecords::Evictable from;
     while (true) {
@@ -46,14 +46,14 @@ Status Expirer::CountFutureAsNow() {
         Lock lock(mutex_);
         const Status loaded = means_.access->LoadToChange(BranchId{branch}, &lock).status();
         if (loaded.ok()) {
-          tree_.NoteUsedBefore(branch, means_.host->opened_wall_ns());
+          tree_.MarkUsedBefore(branch, means_.host->opened_wall_ns());
         } else if (IsOfOneBranch(*means_.log, loaded)) {
           means_.round->KeepGoing(loaded);
         } else if (loaded.code() != StatusCode::kNotFound) {  // Dropped by now.
           return loaded;
         }
       }
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
     }
   }
   counted_ = true;
@@ -74,14 +74,14 @@ Status Expirer::DropExpired() {
     TreeRecords::Expiring from;  // Continue behind it: leased or damaged ones stay.
     while (true) {
       size_t dropped = 0;
-      CAIRN_RETURN_IF_ERROR(flusher_->Dump());
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
       CAIRN_ASSIGN_OR_RETURN(
           const std::vector<TreeRecords::Expiring> expired,
           TreeRecords::ReadExpired(*means_.index, now_ns, from, kEvictAhead, &next_ns));
       for (const auto& [due_ns, branch] : expired) {
         from = {due_ns, branch + 1};
         // It is in use, then.
-        static_cast<void>(means_.host->ApplyJoined(BranchId{branch}));
+        static_cast<void>(means_.host->ApplyCoalesced(BranchId{branch}));
         const auto op = means_.host->Change(
             {.branches = {branch}, .nodes = {}, .names = {}},
             [&](const Tree& tree) -> Result<Op> {
@@ -89,7 +89,7 @@ Status Expirer::DropExpired() {
               const uint64_t at_ns = head == nullptr ? 0 : head->expires_at_ns();
               if (at_ns == 0 || at_ns > now_ns ||
                   means_.committer->HasLargeAppend(BranchId{branch}) ||
-                  means_.host->HasJoined(BranchId{branch})) {
+                  means_.host->HasCoalesced(BranchId{branch})) {
                 return Status(StatusCode::kNotFound, "dropped, or used by now");
               }
               if (IsLeasedAlone(tree, *head)) {

@@ -27,8 +27,8 @@ constexpr uint64_t kReplayOpsPerRecord = 4;
 class IndexFlusher::Step {
  public:
   Step(IndexFlusher* flusher, State to) : flusher_(flusher), from_(flusher->state_) {
-    CAIRN_CHECK((from_ == State::kIdle && (to == State::kDumping || to == State::kMerging)) ||
-                (from_ == State::kMerging && to == State::kDumpingInMerge));
+    CAIRN_CHECK((from_ == State::kIdle && (to == State::kFlushing || to == State::kMerging)) ||
+                (from_ == State::kMerging && to == State::kFlushingInMerge));
     flusher_->state_ = to;
   }
   ~Step() { flusher_->state_ = from_; }
@@ -43,24 +43,25 @@ class IndexFlusher::Step {
 // ---------------------------------------------------------------- when
 
 bool IndexFlusher::IsDue(uint64_t sequence, uint64_t records_max) const {
-  return sequence - dumped_sequence_ >= records_max ||
+  return sequence - flushed_sequence_ >= records_max ||
          replay_ops_ / kReplayOpsPerRecord >= records_max ||
          tree_.dirty().replay_reads() * kReplayRecordsPerRead >= records_max;
 }
 
 bool IndexFlusher::BecomesDue(uint64_t sequence) {
   const bool due = IsDue(sequence, means_.options->replay_records_max) ||
-                   tree_.dirty().count() >= kDumpEntriesMax;
+                   tree_.dirty().count() >= kTreeFlushEntriesMax;
   return due && !wanted_.exchange(true);
 }
 
-void IndexFlusher::NoteSealed(uint64_t segment) {
+void IndexFlusher::OnSealed(uint64_t segment) {
   sealed_segment_ = std::max(sealed_segment_, segment);
 }
 
-Status IndexFlusher::DumpIfDue() {
+Status IndexFlusher::FlushTreeIfDue() {
   if (!flushing_hints_) CAIRN_RETURN_IF_ERROR(FlushHintsIfFull());
-  const bool for_hints = means_.indexer != nullptr && means_.indexer->WantDump(/*at_close=*/false);
+  const bool for_hints =
+      means_.indexer != nullptr && means_.indexer->WantTreeFlush(/*at_close=*/false);
   if (!wanted_ && !for_hints) return Status::Ok();
   bool due = false, many = false;
   {
@@ -68,34 +69,34 @@ Status IndexFlusher::DumpIfDue() {
     const uint64_t share = is_merging() ? kReplayShareInMerge : 1;
     due = for_hints ||
           IsDue(means_.log->last_reserved_sequence(), share * means_.options->replay_records_max);
-    many = tree_.dirty().count() >= kDumpEntriesMax;
+    many = tree_.dirty().count() >= kTreeFlushEntriesMax;
   }
-  // While a dump is written, new changes only go into memory: else the next dump would hold the
-  // commit lock for tens of milliseconds. At the cap a dump that gives a segment back comes soon,
-  // and needs all the room there is.
-  if (!due || is_dumping() || flushing_hints_ || means_.gauge->DataIsShort())
+  // While a tree flush is written, new changes only go into memory: else the next tree flush would
+  // hold the commit lock for tens of milliseconds. At the cap a tree flush that gives a segment
+  // back comes soon, and needs all the room there is.
+  if (!due || is_flushing() || flushing_hints_ || means_.gauge->DataIsShort())
     return many ? ApplyTree(nullptr) : Status::Ok();
-  Status status = Dump();
+  Status status = FlushTree();
   // The step itself may free what is lacking.
   return status.code() == StatusCode::kNoSpace ? Status::Ok() : status;
 }
 
-// ---------------------------------------------------------------- dumps
+// ---------------------------------------------------------------- tree flushes
 
-Status IndexFlusher::Dump() {
-  CAIRN_RETURN_IF_ERROR(WriteDump());
+Status IndexFlusher::FlushTree() {
+  CAIRN_RETURN_IF_ERROR(FlushAndPublish());
   if (is_merging()) return Status::Ok();
   Status merged = Merge();
   if (merged.code() != StatusCode::kCorruption) return merged;
-  means_.round->KeepGoing(std::move(merged));  // No better shape, but the dump is done.
+  means_.round->KeepGoing(std::move(merged));  // No better shape, but the tree flush is done.
   return Status::Ok();
 }
 
-// Brings the index's memory up to date with the tree, in one step for readers. If `checkpoint` is
+// Brings the index's memory up to date with the tree, in one step for readers. If `manifest` is
 // given, records sequence, next id and replay start of the same instant in it.
-Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
+Status IndexFlusher::ApplyTree(Manifest* manifest) {
   sstable::LsmIndex& index = *means_.index;
-  // The dump puts again what it needs after this.
+  // The tree flush puts again what it needs after this.
   sstable::WriteBatch over = index.NewBatch();
   if (sealed_segment_ != 0) {
     CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteLogged(index, sealed_segment_, &over));
@@ -112,31 +113,31 @@ Status IndexFlusher::ApplyTree(Manifest* checkpoint) {
   CAIRN_RETURN_IF_ERROR(DecideAll(&tree_, &lock));
   CAIRN_RETURN_IF_ERROR(means_.log->poisoned());  // Else the tree was replaced.
   sstable::WriteBatch changed = index.NewBatch();
-  CAIRN_RETURN_IF_ERROR(TreeRecords::Dump(&tree_, &changed));
+  CAIRN_RETURN_IF_ERROR(TreeRecords::Flush(&tree_, &changed));
   index.Apply(std::move(over));
-  index.Apply(std::move(changed));  // At once: the tree counts it as dumped.
+  index.Apply(std::move(changed));  // At once: the tree counts it as flushed.
   sealed_segment_ = 0;
   tree_.residency().Trim(means_.options->tree_memory_bytes);
   wanted_ = false;
-  if (checkpoint == nullptr) return Status::Ok();
+  if (manifest == nullptr) return Status::Ok();
   const uint64_t sequence = means_.log->last_reserved_sequence();
-  checkpoint->index_sequence = sequence;
-  checkpoint->next_id = tree_.next_id();
-  checkpoint->replay_from = means_.log->written_end();
+  manifest->index_sequence = sequence;
+  manifest->next_id = tree_.next_id();
+  manifest->replay_from = means_.log->written_end();
   if (const uint64_t parts = means_.reader->pins().LowestOfParts();
-      parts <= checkpoint->replay_from.segment) {
-    checkpoint->replay_from = {.segment = parts};
+      parts <= manifest->replay_from.segment) {
+    manifest->replay_from = {.segment = parts};
   }
-  dumped_sequence_ = sequence;
+  flushed_sequence_ = sequence;
   replay_ops_ = 0;
   tree_.dirty().ForgetReplayReads();
   return Status::Ok();
 }
 
-// Brings the index up to date with the tree, and then the checkpoint. After that the older log is
+// Brings the index up to date with the tree, and then the manifest. After that the older log is
 // needed for content only.
-Status IndexFlusher::WriteDump() {
-  const Step dumping(this, state_ == State::kMerging ? State::kDumpingInMerge : State::kDumping);
+Status IndexFlusher::FlushAndPublish() {
+  const Step flushing(this, state_ == State::kMerging ? State::kFlushingInMerge : State::kFlushing);
   // A flush that failed is tried again before there is more to flush: otherwise every failing round
   // would leave a memtable, and each would become a table of its own.
   if (const Status left = FlushTables(); !left.ok()) {
@@ -144,62 +145,62 @@ Status IndexFlusher::WriteDump() {
     return left;
   }
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));  // So that replay_from can be close.
-  Manifest dumped;
-  CAIRN_RETURN_IF_ERROR(ApplyTree(&dumped));
-  // If a later step fails, the change is in memory, and stays there until the next dump makes a
-  // checkpoint. Freeze at once: changes applied during the writes have later sequences.
-  CAIRN_RETURN_IF_ERROR(means_.index->Freeze(dumped.index_sequence).status());
-  dumps_.insert_or_assign(dumped.index_sequence, dumped);
-  TellIndexer(dumped.index_sequence);
+  Manifest flushed;
+  CAIRN_RETURN_IF_ERROR(ApplyTree(&flushed));
+  // If a later step fails, the change is in memory, and stays there until the next tree flush makes
+  // a manifest. Freeze at once: changes applied during the writes have later sequences.
+  CAIRN_RETURN_IF_ERROR(means_.index->Freeze(flushed.index_sequence).status());
+  flushes_.insert_or_assign(flushed.index_sequence, flushed);
+  TellIndexer(flushed.index_sequence);
   CAIRN_RETURN_IF_ERROR(FlushTables());
-  flushed_dump_ = dumped.index_sequence;  // Even if it brought nothing new.
+  newest_in_tables_ = flushed.index_sequence;  // Even if it brought nothing new.
   CAIRN_RETURN_IF_ERROR(Publish());
   means_.host->PublishHint();
   return Status::Ok();
 }
 
-// Writes what dumps brought into the index's memory to its tables.
+// Writes what tree flushes brought into the index's memory to its tables.
 Status IndexFlusher::FlushTables() {
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const auto flushed, means_.index->Flush());
     if (!flushed.has_value()) return Status::Ok();
-    const auto later = dumps_.upper_bound(flushed->mark);
-    if (later != dumps_.begin()) flushed_dump_ = std::prev(later)->first;
+    const auto later = flushes_.upper_bound(flushed->mark);
+    if (later != flushes_.begin()) newest_in_tables_ = std::prev(later)->first;
   }
 }
 
-// Publishes the tables of the index, with their content: a dump may be in tables already without
-// having made its own checkpoint.
+// Publishes the tables of the index, with their content: a tree flush may be in tables already
+// without having made its own manifest.
 Status IndexFlusher::Publish() {
   CAIRN_RETURN_IF_ERROR(AwaitLogOfHints());
-  const auto flushed = dumps_.find(flushed_dump_);
-  if (flushed == dumps_.end()) {
+  const auto found = flushes_.find(newest_in_tables_);
+  if (found == flushes_.end()) {
     return means_.manifest->Edit([&](Manifest* next) {
       next->index = means_.index->live();
       NameHints(next);
     });
   }
-  const Manifest dumped = flushed->second;
+  const Manifest flushed = found->second;
   // The index must not be ahead of what the log still has after a power loss.
   if (CAIRN_KEPT(kLogBeforeIndex)) {
     CAIRN_RETURN_IF_ERROR(
-        means_.log->Wait(dumped.index_sequence, /*durable=*/true, io::kNoDeadline));
+        means_.log->Wait(flushed.index_sequence, /*durable=*/true, io::kNoDeadline));
   }
   CAIRN_RETURN_IF_ERROR(means_.manifest->Edit([&](Manifest* next) {
     next->index = means_.index->live();
-    next->index_sequence = next->last_sequence = dumped.index_sequence;
-    next->next_id = dumped.next_id;
-    next->replay_from = dumped.replay_from;
+    next->index_sequence = next->last_sequence = flushed.index_sequence;
+    next->next_id = flushed.next_id;
+    next->replay_from = flushed.replay_from;
     NameHints(next);
   }));
-  dumps_.erase(dumps_.begin(), dumps_.upper_bound(dumped.index_sequence));
+  flushes_.erase(flushes_.begin(), flushes_.upper_bound(flushed.index_sequence));
   return Status::Ok();
 }
 
 // ---------------------------------------------------------------- merges
 
-// Brings the index into shape, and the hints. Dumps go on meanwhile: taking space for a merge calls
-// DumpIfDue.
+// Brings the index into shape, and the hints. Tree flushes go on meanwhile: taking space for a
+// merge calls FlushTreeIfDue.
 Status IndexFlusher::Merge() {
   const Step merging(this, State::kMerging);
   CAIRN_RETURN_IF_ERROR(MergeIndex(means_.index.get(), &merged_tables_));
@@ -217,7 +218,7 @@ Status IndexFlusher::Merge() {
 Status IndexFlusher::MergeIndex(sstable::LsmIndex* index, std::vector<uint64_t>* merged) {
   while (true) {
     const auto edit = index->CompactOnce();
-    // If there is no room it waits for the next dump: giving back does not depend on it.
+    // If there is no room it waits for the next tree flush: giving back does not depend on it.
     const bool no_room = edit.status().code() == StatusCode::kNoSpace;
     if (!edit.ok() && !no_room) return edit.status();
     const bool last = no_room || !edit->has_value();
@@ -248,11 +249,11 @@ Status IndexFlusher::FlushHintsIfFull() {
   return flushed.code() == StatusCode::kInvalidState ? flushed : Status::Ok();
 }
 
-// If there is no memory they are not named, and the next dump tries again.
+// If there is no memory they are not named, and the next tree flush tries again.
 void IndexFlusher::TellIndexer(uint64_t sequence) {
   if (means_.indexer == nullptr) return;
   flushing_hints_ = true;
-  static_cast<void>(Guarded([&] { means_.indexer->OnDumped(sequence); }));
+  static_cast<void>(Guarded([&] { means_.indexer->OnTreeFlushed(sequence); }));
   flushing_hints_ = false;
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Brings the index up to date with the tree, and then the checkpoint: dumps, in two steps, and the
-// merges that keep the index in shape.
+// Brings the index up to date with the tree, and then the manifest: tree flushes, in two steps, and
+// the merges that keep the index in shape.
 //
 //   apply     the memory of the index gets all changes at once      commit lock
 //   flush     they go into tables of it, which are merged           no lock, paced
-//   publish   the checkpoint names these tables and their content   no lock
+//   publish   the manifest names these tables and their content     no lock
 //
-// Only one of these is under way at a time, except that a merge, which may take long, lets dumps
-// in:
+// Only one of these is under way at a time, except that a merge, which may take long, lets tree
+// flushes in:
 //
-//   kIdle -> kDumping -> kIdle -> kMerging -> kDumpingInMerge -> kMerging -> kIdle
+//   kIdle -> kFlushing -> kIdle -> kMerging -> kFlushingInMerge -> kMerging -> kIdle
 //
 // For the space thread, and after its end for the thread that closes the store; except where
 // marked. Errors: those of the index and of the log. After kNoSpace the applied changes stay in
-// memory, where they are read, and the next dump tries again.
+// memory, where they are read, and the next tree flush tries again.
 #pragma once
 
 #include <atomic>
@@ -40,17 +40,17 @@ class IndexFlusher final : public CommitObserver {
   // bounds neither the length of a replay nor the memory that must be held. Afterwards the tree may
   // have lost entries that are not in use, and has another generation; L records: see
   // Sealer::SealUpTo.
-  Status DumpIfDue();
-  // Dumps whether due or not. Merges, unless a merge is under way.
-  Status Dump();
+  Status FlushTreeIfDue();
+  // Flushes the tree whether due or not. Merges, unless a merge is under way.
+  Status FlushTree();
 
   // Any thread, under the commit lock. Whether a replay up to `sequence` would be longer than one
   // of `records_max` records.
   bool IsDue(uint64_t sequence, uint64_t records_max) const;
-  // The same, for the end of the log. True: a dump has become due just now.
+  // The same, for the end of the log. True: a tree flush has become due just now.
   bool BecomesDue(uint64_t sequence);
   // For the opening: the index holds everything up to this sequence.
-  void SetDumped(uint64_t sequence) { dumped_sequence_ = sequence; }
+  void SetFlushed(uint64_t sequence) { flushed_sequence_ = sequence; }
 
   // --- CommitObserver, under the commit lock: counts the work of a replay, since one record of a
   // batch may hold thousands of ops.
@@ -62,7 +62,7 @@ class IndexFlusher final : public CommitObserver {
 
   // Everything in the log up to this segment is in tables: L records up to it are needless.
   // REQUIRES: the commit lock.
-  void NoteSealed(uint64_t segment);
+  void OnSealed(uint64_t segment);
 
   // Any thread: while tables are held, no tables of the index are deleted. Take a manifest after
   // this call: it names no deleted ones.
@@ -70,12 +70,12 @@ class IndexFlusher final : public CommitObserver {
   void ReleaseTables() { holds_.fetch_sub(1); }
 
  private:
-  enum class State : uint8_t { kIdle, kDumping, kMerging, kDumpingInMerge };
+  enum class State : uint8_t { kIdle, kFlushing, kMerging, kFlushingInMerge };
   // Enters a state, and leaves it at the end of the scope.
   class Step;
 
-  Status ApplyTree(Manifest* checkpoint);
-  Status WriteDump();
+  Status ApplyTree(Manifest* manifest);
+  Status FlushAndPublish();
   Status FlushTables();
   Status Publish();
   Status Merge();
@@ -84,25 +84,27 @@ class IndexFlusher final : public CommitObserver {
   void TellIndexer(uint64_t sequence);
   Status AwaitLogOfHints();
   void NameHints(Manifest* next) const;
-  bool is_dumping() const { return state_ == State::kDumping || state_ == State::kDumpingInMerge; }
-  bool is_merging() const { return state_ == State::kMerging || state_ == State::kDumpingInMerge; }
+  bool is_flushing() const {
+    return state_ == State::kFlushing || state_ == State::kFlushingInMerge;
+  }
+  bool is_merging() const { return state_ == State::kMerging || state_ == State::kFlushingInMerge; }
 
   const SpaceMeans& means_;
   std::mutex& mutex_;  // The commit lock.
   Tree& tree_;
   State state_ = State::kIdle;
-  // For each dump that no checkpoint names yet, by sequence, the data for its checkpoint; and for
+  // For each tree flush that no manifest names yet, by sequence, the data for its manifest; and for
   // the newest of them that is in tables of the index.
-  std::map<uint64_t, Manifest> dumps_;
-  uint64_t flushed_dump_ = 0;
-  // Replaced tables of the index, and of the hints, that the checkpoint may still name.
+  std::map<uint64_t, Manifest> flushes_;
+  uint64_t newest_in_tables_ = 0;
+  // Replaced tables of the index, and of the hints, that the manifest may still name.
   std::vector<uint64_t> merged_tables_, merged_hints_;
   std::weak_ptr<Hints> merged_of_;
   bool flushing_hints_ = false;
   uint64_t sealed_segment_ = 0;  // The index may have needless L records up to it.
-  // Changes since the last dump. A replay counts without the lock.
+  // Changes since the last tree flush. A replay counts without the lock.
   std::atomic<uint64_t> replay_ops_{0};
-  std::atomic<uint64_t> dumped_sequence_{0};
+  std::atomic<uint64_t> flushed_sequence_{0};
   std::atomic<bool> wanted_{false};
   std::atomic<uint32_t> holds_{0};
 };

@@ -45,7 +45,7 @@ Result<uint64_t> Joiner::JoinAround(uint64_t node) {
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const bool joined, Join(node));
     if (!joined) return 0;
-    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
   }
 }
 
@@ -75,11 +75,11 @@ Status Joiner::JoinChains() {
       }
     }
     while (node != 0 && length >= kJoinChainMin) {
-      CAIRN_RETURN_IF_ERROR(means_.pacer->GoOn());
-      CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+      CAIRN_RETURN_IF_ERROR(means_.rate_limiter->GoOn());
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
       const uint64_t before = means_.counters->joined_nodes.load();
       CAIRN_ASSIGN_OR_RETURN(node, JoinAround(node));
-      means_.round->NoteReclaimed(means_.counters->joined_nodes.load() - before);
+      means_.round->CountReclaimed(means_.counters->joined_nodes.load() - before);
     }
   }
   return Status::Ok();

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/constants.h"
-#include "engine/space/pacer.h"
+#include "engine/space/rate_limiter.h"
 
 namespace cairn::engine {
 
@@ -13,7 +13,7 @@ constexpr double kNsPerSecond = 1e9;
 }
 
 LogGate::LogGate(io::Scheduler& scheduler)
-    : scheduler_(scheduler), bytes_per_second_(kGiveBackRateFirst) {}
+    : scheduler_(scheduler), bytes_per_second_(kReclaimRateFirst) {}
 
 uint64_t LogGate::Slow(uint64_t live_bytes, uint64_t bytes, uint64_t deadline_ns) {
   const uint32_t seen = word_.load();
@@ -44,12 +44,12 @@ bool LogGate::Await(uint32_t seen, uint64_t deadline_ns) {
 
 void LogGate::SetLimit(uint64_t bytes) {
   const uint64_t before = limit_bytes_.exchange(bytes);
-  begins_bytes_.store(HasteBegins(bytes));
+  begins_bytes_.store(UrgencyBegins(bytes));
   // The log was longer before, or is held from the new limit on.
   if (held_from_bytes_.load() <= before) held_from_bytes_.store(bytes);
 }
 
-void LogGate::BeginGivingBack() { begun_ns_ = scheduler_.MonotonicNs(); }
+void LogGate::BeginReclaim() { begun_ns_ = scheduler_.MonotonicNs(); }
 
 // Forgets what appends owed: that was computed for a longer log.
 void LogGate::GaveBack(uint64_t bytes, uint64_t live_bytes) {
@@ -59,7 +59,7 @@ void LogGate::GaveBack(uint64_t bytes, uint64_t live_bytes) {
   {
     const MutexLock lock(&mutex_);
     const double lately = static_cast<double>(bytes) / took_ns * kNsPerSecond;
-    bytes_per_second_ += (lately - bytes_per_second_) / kGiveBackRateShare;
+    bytes_per_second_ += (lately - bytes_per_second_) / kReclaimRateShare;
     next_ns_ = now_ns;
   }
   held_from_bytes_.store(std::max(limit_bytes_.load(), live_bytes + bytes / 2 + 1));

@@ -7,9 +7,9 @@
 //   data is let through      at once    B     B / 3   not at all
 //
 // B is the rate at which the log was given back lately. From three quarters on, where the thread
-// begins (pacer.h), a caller that can wait goes on at B * (what is left) / (what is beyond three
-// quarters): so the log settles where as much comes as is given back. At the limit all data is
-// held; callers that do not wait get an error.
+// begins (rate_limiter.h), a caller that can wait goes on at B * (what is left) / (what is beyond
+// three quarters): so the log settles where as much comes as is given back. At the limit all data
+// is held; callers that do not wait get an error.
 //
 // Nothing is held while no space is given back: when the space thread could not, has other work for
 // long, and once it has ended. If the log is longer than its limit afterwards, new data gets half
@@ -54,7 +54,7 @@ class LogGate {
   // For the space thread, and for the opening before there is one. `live_bytes`: live bytes that
   // are left.
   void SetLimit(uint64_t bytes);
-  void BeginGivingBack();
+  void BeginReclaim();
   void GaveBack(uint64_t bytes, uint64_t live_bytes);
   // Nothing is held until something is given back or the gate is shut.
   void Open();

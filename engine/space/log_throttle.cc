@@ -11,15 +11,15 @@ namespace cairn::engine {
 
 bool LogThrottle::Holds(uint64_t bytes) const {
   return CAIRN_KEPT(kBoundOfLog) && means_.gate->Holds(means_.log->live_bytes(), bytes) &&
-         !means_.pacer->paused();
+         !means_.rate_limiter->paused();
 }
 
 bool LogThrottle::IsFull() const { return Holds(means_.options->segment_bytes); }
 
 void LogThrottle::SlowDown(uint64_t bytes, uint64_t deadline_ns) {
   const uint64_t live_bytes = means_.log->live_bytes();
-  if (!means_.gate->Slows(live_bytes) || means_.pacer->paused()) return;
-  NoteLogIsLong(live_bytes);
+  if (!means_.gate->Slows(live_bytes) || means_.rate_limiter->paused()) return;
+  OnLogIsLong(live_bytes);
   const uint64_t waited_ns = means_.gate->Slow(live_bytes, bytes, deadline_ns);
   if (waited_ns != 0) delay_.Add(waited_ns);
 }
@@ -28,8 +28,8 @@ Status LogThrottle::Wait(uint64_t bytes, uint64_t deadline_ns) {
   const uint32_t seen = means_.gate->word();
   if (!Holds(bytes)) return means_.log->WaitForRoom(deadline_ns);
   CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
-  NoteLogIsLong(means_.log->live_bytes());
-  means_.signals->Kick();
+  OnLogIsLong(means_.log->live_bytes());
+  means_.signals->Wake();
   const uint64_t began_ns = means_.world.scheduler->MonotonicNs();
   const bool in_time = means_.gate->Await(seen, deadline_ns);
   delay_.Add(means_.world.scheduler->MonotonicNs() - began_ns);
@@ -39,7 +39,7 @@ Status LogThrottle::Wait(uint64_t bytes, uint64_t deadline_ns) {
                                                    " bytes");
 }
 
-void LogThrottle::NoteLogIsLong(uint64_t live_bytes) {
+void LogThrottle::OnLogIsLong(uint64_t live_bytes) {
   if (!means_.gate->BeginsEpisode()) return;
   means_.counters->log_limits.fetch_add(1, std::memory_order_relaxed);
   static_cast<void>(Guarded([&] {  // If there is no memory for the text it is only counted.

@@ -29,7 +29,7 @@ class LogThrottle {
   const Histogram& delay() const { return delay_; }
 
  private:
-  void NoteLogIsLong(uint64_t live_bytes);
+  void OnLogIsLong(uint64_t live_bytes);
 
   const SpaceMeans& means_;
   Histogram delay_;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/constants.h"
-#include "engine/space/pacer.h"
+#include "engine/space/rate_limiter.h"
 #include "wal/constants.h"
 
 namespace cairn::engine {
@@ -31,8 +31,8 @@ uint64_t RoomGauge::ShortSegments() const {
 }
 
 bool RoomGauge::LogIsLong() const {
-  return DataIsShort() || log_->counters().segment_bytes_live > HasteBegins(LogBytesMax()) ||
-         ShortSegments() > HasteBegins(kShortSegmentsMax);
+  return DataIsShort() || log_->counters().segment_bytes_live > UrgencyBegins(LogBytesMax()) ||
+         ShortSegments() > UrgencyBegins(kShortSegmentsMax);
 }
 
 bool RoomGauge::DataIsShort() const {
@@ -54,9 +54,9 @@ uint64_t RoomGauge::TableRawBytesMax() const {
   return std::min(kTableRawBytes, reserve - std::min(reserve / 2, options_.segment_bytes));
 }
 
-double RoomGauge::Haste() const {
-  return std::max(engine::Haste(log_->counters().segment_bytes_live, LogBytesMax()),
-                  engine::Haste(ledger_.used_bytes(), ledger_.data_bytes_max()));
+double RoomGauge::Urgency() const {
+  return std::max(engine::Urgency(log_->counters().segment_bytes_live, LogBytesMax()),
+                  engine::Urgency(ledger_.used_bytes(), ledger_.data_bytes_max()));
 }
 
 }  // namespace cairn::engine

@@ -29,7 +29,7 @@ class RoomGauge {
   uint64_t EvictionBegins() const;  // Of used bytes...
   uint64_t EvictionEnds() const;    // ...down to this many.
   uint64_t TableRawBytesMax() const;
-  double Haste() const;
+  double Urgency() const;
 
  private:
   const Options& options_;

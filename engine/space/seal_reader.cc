@@ -64,7 +64,7 @@ Result<std::vector<std::byte>> StoreSealReader::ReadState(const engine::SealSour
   CAIRN_RETURN_IF_ERROR(LookAhead(source));
   auto state = reader_->ReadMark(source.node, source.lane == engine::kSamplerLane, source.mark,
                                  &read_ahead_);
-  if (!state.ok()) return io::GoneIsDamage(state.status());
+  if (!state.ok()) return io::MissingIsCorruption(state.status());
   return state;
 }
 
@@ -81,7 +81,7 @@ Status StoreSealReader::Read(const engine::SealSource& source, uint64_t begin, u
     if (from < to) engine::AddExtent(source.node, source.lane, extent, from, to, &plan);
   }
   // Only this thread deletes files.
-  return io::GoneIsDamage(reader_->ReadPlan(std::move(plan), request, &read_ahead_));
+  return io::MissingIsCorruption(reader_->ReadPlan(std::move(plan), request, &read_ahead_));
 }
 
 // Fills the buffer from the first source on that was not looked at yet. A large source, which may

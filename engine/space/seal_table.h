@@ -39,8 +39,8 @@ class SealReader {
 class WrittenTable {
  public:
   WrittenTable() = default;
-  // `hashes`: of the frames before they were packed, in the order of the table; a proof compares
-  // them.
+  // `hashes`: of the frames before they were packed, in the order of the table; the read-back
+  // compares them.
   WrittenTable(TableSet* tables, sstable::SnapshotInfo info, std::vector<uint64_t> hashes)
       : tables_(tables), info_(std::move(info)), hashes_(std::move(hashes)) {}
   WrittenTable(WrittenTable&& other) noexcept { *this = std::move(other); }

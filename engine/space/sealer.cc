@@ -20,12 +20,12 @@ uint64_t RawBytes(const SealSource& source) {
 
 }  // namespace
 
-// L records of the index, and nodes logged since the last dump, say what must be
-// sealed. Meanwhile others append into the same segments, and dumps come between
+// L records of the index, and nodes logged since the last tree flush, say what must be
+// sealed. Meanwhile others append into the same segments, and tree flushes come between
 // the steps. At the end it would have to be known for each L record whether all
-// it stands for was sealed. That is not tracked: the next dump deletes all of
+// it stands for was sealed. That is not tracked: the next tree flush deletes all of
 // them up to `segment` and then puts those that the tree still has: whatever was
-// logged since this looked (LoggedNodes::Keep), dumped meanwhile or not.
+// logged since this looked (LoggedNodes::Keep), flushed meanwhile or not.
 Status Sealer::SealUpTo(uint64_t segment) {
   std::vector<uint64_t> nodes;
   CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*means_.index, segment, &nodes));
@@ -50,12 +50,12 @@ Status Sealer::SealUpTo(uint64_t segment) {
   CAIRN_RETURN_IF_ERROR(means_.log->Flush(io::kNoDeadline));
   const std::lock_guard lock(mutex_);  // Released before the entries are.
   tree_.logged().Forget(segment);
-  flusher_->NoteSealed(segment);
+  flusher_->OnSealed(segment);
   return Status::Ok();
 }
 
 // Appends that are held at the log's limit wait for its oldest part, so this ends when the log is
-// long: LogRetirer seals that part. A later round takes up the remaining nodes.
+// long: LogReclaimer seals that part. A later round takes up the remaining nodes.
 Status Sealer::SealDue() {
   wanted_ = false;
   const auto log_is_long = [this] { return means_.gauge->LogIsLong(); };
@@ -102,7 +102,7 @@ Status Sealer::SealAll(std::set<uint64_t> left, const std::function<bool(const P
     uint64_t bytes = 0;
     for (size_t first = 0; !left.empty() && !is_table(bytes, sources.size());) {
       const uint64_t node = left.extract(left.begin()).value();
-      CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+      CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
       CAIRN_ASSIGN_OR_RETURN(const uint64_t child, joiner_->JoinAround(node));
       if (child != 0) left.insert(child);
       if (child == 0) CAIRN_RETURN_IF_ERROR(Choose(node, wanted, batch.get()));

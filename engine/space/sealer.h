@@ -3,11 +3,11 @@
 // Moves content into snapshot tables: out of the log, and out of tables of which little is needed.
 //
 //   choose    live content at the wanted places                  commit lock, a node at a time
-//   tables    written, proved, and the tree names them           space/table_series.h
+//   tables    written, verified, and the tree names them         space/table_series.h
 //
-// Dumps that are due are made between its steps. For the space thread, except where marked. No lock
-// may be held around calls. Errors: kNoSpace, kCorruption of what is read; what was sealed before
-// stays sealed.
+// Tree flushes that are due are made between its steps. For the space thread, except where marked.
+// No lock may be held around calls. Errors: kNoSpace, kCorruption of what is read; what was sealed
+// before stays sealed.
 #pragma once
 
 #include <atomic>

@@ -32,18 +32,18 @@ class SpaceHost {
   // lock.
   virtual Result<Op> Change(const TreeNeeds& needs, const Resolve& resolve,
                             wal::Log::Purpose purpose) = 0;
-  // Applies appends that were accepted to be joined to the branch. kBusy, kNoSpace: they still
+  // Applies appends that were accepted to be coalesced to the branch. kBusy, kNoSpace: they still
   // wait.
-  virtual Status ApplyJoined(BranchId branch) = 0;
-  virtual void ApplyAllJoined() = 0;
+  virtual Status ApplyCoalesced(BranchId branch) = 0;
+  virtual void ApplyAllCoalesced() = 0;
   // Whether some of them wait. REQUIRES: the commit lock.
-  virtual bool HasJoined(BranchId branch) const = 0;
+  virtual bool HasCoalesced(BranchId branch) const = 0;
   // Whether an append of this size goes into a table of its own.
   virtual bool IsIngested(uint64_t bytes) const = 0;
   // Whether the object was touched since the last call for it. REQUIRES: the commit lock.
   virtual bool TakeTouched(const Head& object) = 0;
 
-  // Tells readers in other processes how far log and checkpoint are.
+  // Tells readers in other processes how far log and manifest are.
   virtual void PublishHint() = 0;
   virtual void OnEvent(const std::string& line) = 0;
   // Must not fail for want of memory.

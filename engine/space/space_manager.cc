@@ -8,7 +8,7 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "engine/constants.h"
-#include "engine/space/cut.h"
+#include "engine/space/trim.h"
 #include "engine/tree/tree_loader.h"
 
 namespace cairn::engine {
@@ -19,7 +19,7 @@ using Kind = SpaceRound::Kind;
 struct SpaceManager::Round {
   bool idle = false;
   uint64_t compactions = 0;  // Wanted when it began.
-  RoomAsks::Pass pass{};
+  SpaceRequests::Pass pass{};
   uint64_t used_before = 0;
   bool evicted = false, made_room = false;
   bool more = false;  // It was one step of several.
@@ -40,12 +40,12 @@ bool Goes(const Status& status) {
 SpaceManager::SpaceManager(SpaceMeans of_store)
     : means_(std::move(of_store)),
       gauge_(means_.options, means_.ledger),
-      pacer_(*means_.world.scheduler, means_.options->background_bytes_per_second,
-             [this] { return gauge_.Haste(); }),
+      rate_limiter_(*means_.world.scheduler, means_.options->background_bytes_per_second,
+                    [this] { return gauge_.Urgency(); }),
       gate_(*means_.world.scheduler),
-      signals_(*means_.world.scheduler, &pacer_) {
+      signals_(*means_.world.scheduler, &rate_limiter_) {
   means_.gauge = &gauge_;
-  means_.pacer = &pacer_;
+  means_.rate_limiter = &rate_limiter_;
   means_.gate = &gate_;
   means_.signals = &signals_;
   means_.round = &round_;
@@ -60,9 +60,9 @@ void SpaceManager::SetLog(wal::Log* log, io::ParallelFor* parallel_for) {
   gauge_.SetLog(log);
 }
 
-void SpaceManager::SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence) {
+void SpaceManager::SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t flushed_sequence) {
   means_.index = std::move(index);
-  flusher_.SetDumped(dumped_sequence);
+  flusher_.SetFlushed(flushed_sequence);
 }
 
 Status SpaceManager::Start() {
@@ -75,7 +75,7 @@ Status SpaceManager::Start() {
 // Short-lived processes that close before the background did anything must not leave ever more
 // segments, nor leave a store at its cap to the next one. Waits for rounds while they give some
 // back; the one under way may have missed them.
-void SpaceManager::GiveBackAtClose() {
+void SpaceManager::ReclaimAtClose() {
   if (thread_ == nullptr) return;
   const auto is_due = [this] {
     return gauge_.ShortSegments() > kShortSegmentsMax || gauge_.DataIsShort();
@@ -83,8 +83,8 @@ void SpaceManager::GiveBackAtClose() {
   uint64_t left = means_.log->counters().segments_live;
   for (int vain = 0; vain < 2 && is_due();) {
     const uint32_t seen = signals_.rounds();
-    if (pacer_.paused() || !means_.log->poisoned().ok()) return;
-    signals_.Kick();
+    if (rate_limiter_.paused() || !means_.log->poisoned().ok()) return;
+    signals_.Wake();
     signals_.AwaitRound(seen, io::kNoDeadline);
     const uint64_t now = means_.log->counters().segments_live;
     vain = now < left ? 0 : vain + 1;
@@ -93,48 +93,48 @@ void SpaceManager::GiveBackAtClose() {
 }
 
 void SpaceManager::Stop() {
-  pacer_.Stop();
+  rate_limiter_.Stop();
   gate_.End();
-  signals_.Kick();
+  signals_.Wake();
   thread_.reset();
 }
 
 // ---------------------------------------------------------------- callers
 
 void SpaceManager::OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) {
-  if (origin == CommitOrigin::kCaller) means_.reader->NoteUse();
+  if (origin == CommitOrigin::kCaller) means_.reader->RecordUse();
   if (newest_segment_.load(std::memory_order_relaxed) < slot.location.segment) {
     newest_segment_.store(slot.location.segment, std::memory_order_relaxed);
-    signals_.Kick();
+    signals_.Wake();
   }
-  if (flusher_.BecomesDue(slot.sequence)) signals_.Kick();
-  if (sealer_.BecomesDue()) signals_.Kick();
-  if (reclaimer_.BecomesDue()) signals_.Kick();
-  if (expirer_.BecomesDue()) signals_.Kick();
+  if (flusher_.BecomesDue(slot.sequence)) signals_.Wake();
+  if (sealer_.BecomesDue()) signals_.Wake();
+  if (table_reclaimer_.BecomesDue()) signals_.Wake();
+  if (expirer_.BecomesDue()) signals_.Wake();
 }
 
 void SpaceManager::OnFreed() {
-  if (short_of_room_.exchange(false)) signals_.Kick();
+  if (short_of_room_.exchange(false)) signals_.Wake();
 }
 
 // Now and then also when a round tried in vain and waits for something to be freed.
 void SpaceManager::OnRefused(const Status& status) {
   if (status.code() != StatusCode::kNoSpace) return;
   const uint64_t now_ns = means_.world.scheduler->MonotonicNs();
-  const uint64_t kicked_ns = refused_kick_ns_.load();
-  if (short_of_room_.load() && now_ns < kicked_ns + kRefusedAgainNs) return;
-  refused_kick_ns_.store(now_ns);
-  signals_.Kick();
+  const uint64_t woken_ns = refused_wake_ns_.load();
+  if (short_of_room_.load() && now_ns < woken_ns + kRefusedAgainNs) return;
+  refused_wake_ns_.store(now_ns);
+  signals_.Wake();
 }
 
 Status SpaceManager::Compact() {
   CAIRN_RETURN_IF_ERROR(means_.host->CheckWritable());
-  if (pacer_.paused()) {
+  if (rate_limiter_.paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
-  means_.host->ApplyAllJoined();
+  means_.host->ApplyAllCoalesced();
   const uint64_t wanted = compactions_wanted_.fetch_add(1) + 1;
-  signals_.Kick();
+  signals_.Wake();
   while (true) {
     const uint32_t seen = signals_.rounds();
     {
@@ -147,7 +147,7 @@ Status SpaceManager::Compact() {
 }
 
 void SpaceManager::Pause() {
-  pacer_.Pause();
+  rate_limiter_.Pause();
   signals_.EndRound();  // Nobody makes room now: waiting callers are told.
   gate_.Wake();
 }
@@ -181,15 +181,15 @@ void SpaceManager::Run() {
   Become(Phase::kBetween);
   bool idle = false;
   while (true) {
-    const uint32_t seen = signals_.kicks();
-    if (!pacer_.Begin().ok()) break;  // After reading the word: later kicks are seen.
+    const uint32_t seen = signals_.wakes();
+    if (!rate_limiter_.Begin().ok()) break;  // After reading the word: later wakes are seen.
     Become(Phase::kRound);
     checkpoints_.RunAll();
     Round round{.idle = idle, .compactions = compactions_wanted_.load()};
-    round.pass = asks_.BeginPass();
+    round.pass = requests_.BeginPass();
     round.used_before = means_.ledger->used_bytes();
     Work(&round);
-    pacer_.End();
+    rate_limiter_.End();
     Become(Phase::kBetween);
     const bool goes = Goes(round.status);
     Tell(&round);
@@ -200,7 +200,7 @@ void SpaceManager::Run() {
     }
     // A failed attempt is repeated after something else happened.
     const bool tried = idle && round_.reclaimed_bytes() == 0;
-    const bool idle_work = goes && !tried && reclaimer_.IdleWorkIsDue();
+    const bool idle_work = goes && !tried && table_reclaimer_.IdleWorkIsDue();
     Become(Phase::kRests);
     idle = AwaitWork(seen, idle_work);
     Become(Phase::kBetween);
@@ -228,12 +228,15 @@ void SpaceManager::Work(Round* round) {
         const MutexLock lock(&mutex_);
         all = round->compactions > compactions_done_;
       }
-      status = GiveBack(all ? Kind::kAll : round->idle ? Kind::kIdle : Kind::kBusy, &round->more);
+      status = ReclaimSpace(all           ? Kind::kAll
+                            : round->idle ? Kind::kIdle
+                                          : Kind::kBusy,
+                            &round->more);
     }
     if (Goes(status)) {
       const bool stuck = !round->more && !round_.held();
       const Status evict =
-          evictor_.EvictAsNeeded(round->pass.asks, stuck, &round->evicted, &round->made_room);
+          evictor_.EvictAsNeeded(round->pass.requests, stuck, &round->evicted, &round->made_room);
       if (status.ok() || !Goes(evict)) status = evict;
     }
   } catch (const std::bad_alloc&) {
@@ -249,7 +252,7 @@ void SpaceManager::Tell(Round* round) {
   const bool is_short = status.code() == StatusCode::kNoSpace;
   short_of_room_ = is_short;
   if ((status.ok() || is_short) && !round_.would_not_go().ok()) status = round_.would_not_go();
-  if (!pacer_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
+  if (!rate_limiter_.stopped()) fails_ = !status.ok() && status.code() != StatusCode::kNoSpace;
   {
     const MutexLock lock(&mutex_);
     // Waiting callers may not have looked by the end of the next round.
@@ -259,26 +262,26 @@ void SpaceManager::Tell(Round* round) {
   const bool made = round->made_room || round->more;
   // Callers that want room go on waiting: a reader that ends wakes this thread.
   const bool waits_for_readers = round_.held() && goes && !made;
-  asks_.EndPass(std::move(round->pass), waits_for_readers ? RoomAsks::Ended::kAwaitsReaders
-                                        : made            ? RoomAsks::Ended::kMade
-                                                          : RoomAsks::Ended::kInVain);
+  requests_.EndPass(std::move(round->pass), waits_for_readers ? SpaceRequests::Ended::kAwaitsReaders
+                                            : made            ? SpaceRequests::Ended::kMade
+                                                              : SpaceRequests::Ended::kInVain);
   // Even if nobody waits: the log may have been refused when there was less room.
   means_.ledger->LookAtDisk();
   const bool freed = means_.ledger->used_bytes() < round->used_before &&
                      means_.ledger->room(wal::Purpose::kData) >= means_.options->segment_bytes;
   if (round->evicted || round->more || freed) means_.log->SpaceWasFreed();
   signals_.EndRound();
-  if (!status.ok() && !pacer_.stopped()) means_.host->OnEventOf("space: ", status);
+  if (!status.ok() && !rate_limiter_.stopped()) means_.host->OnEventOf("space: ", status);
 }
 
 // One round of everything that makes tables of the log and gives space back. Work without room is
 // skipped and the rest done, so the round may free what was lacking. kNoSpace, kCorruption:
 // something was skipped. If evicting gives more room at once, one step is a round, and there is
 // `more`.
-Status SpaceManager::GiveBack(Kind kind, bool* more) {
+Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   const bool all = kind == Kind::kAll;
   const auto enough = [&](bool stepped) {
-    *more = stepped && !all && asks_.RoomIsShort();
+    *more = stepped && !all && requests_.RoomIsShort();
     return *more;
   };
   Status left, damaged;
@@ -288,11 +291,12 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
     return Status::Ok();
   };
   const auto outcome = [&] { return damaged.ok() ? left : damaged; };
-  round_.BeginGivingBack();
+  round_.BeginReclaim();
   // Before sealing, while the ids are in memory: reading them back from tables one by one took ten
   // times as long as the seal.
-  if (means_.indexer != nullptr) means_.indexer->CatchUpAll([this] { return !pacer_.stopped(); });
-  const Status cut = CutLoose(means_, &flusher_);  // Nothing else depends on it.
+  if (means_.indexer != nullptr)
+    means_.indexer->CatchUpAll([this] { return !rate_limiter_.stopped(); });
+  const Status trimmed = TrimNodes(means_, &flusher_);  // Nothing else depends on it.
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
   // Makes tables beside the log segments that they replace. They do not use the reserve, which is
   // for one segment after the other.
@@ -302,44 +306,44 @@ Status SpaceManager::GiveBack(Kind kind, bool* more) {
     CAIRN_RETURN_IF_ERROR(leave(all ? sealer_.SealUpTo(UINT64_MAX) : sealer_.SealDue()));
   }
   const bool sealed = at_once && outcome().ok();
-  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.Dump() : flusher_.DumpIfDue()));
-  gate_.BeginGivingBack();
+  CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.FlushTree() : flusher_.FlushTreeIfDue()));
+  gate_.BeginReclaim();
   while (true) {
-    bool retired = true, rewritten = true, rewrote = false;
-    while (retired && (all || gauge_.LogIsLong() || asks_.RoomIsShort())) {
-      CAIRN_RETURN_IF_ERROR(leave(retirer_.RetireOldest(&retired)));
+    bool reclaimed = true, rewritten = true, rewrote = false;
+    while (reclaimed && (all || gauge_.LogIsLong() || requests_.RoomIsShort())) {
+      CAIRN_RETURN_IF_ERROR(leave(log_reclaimer_.ReclaimOldest(&reclaimed)));
       CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
       checkpoints_.RunAll();  // While others write this may take long.
-      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
-      if (enough(retired)) return outcome();
+      CAIRN_RETURN_IF_ERROR(rate_limiter_.GoOn());
+      if (enough(reclaimed)) return outcome();
     }
     // Last: a damaged table must not keep the log from being given back.
-    while (rewritten && !reclaimer_.HasDoneEnough(kind)) {
-      CAIRN_RETURN_IF_ERROR(leave(reclaimer_.RewriteEmptiest(kind, &rewritten)));
-      if (!rewritten && !asks_.RoomIsShort()) {
-        CAIRN_RETURN_IF_ERROR(leave(reclaimer_.MergeSmallTables(&rewritten)));
+    while (rewritten && !table_reclaimer_.HasDoneEnough(kind)) {
+      CAIRN_RETURN_IF_ERROR(leave(table_reclaimer_.RewriteEmptiest(kind, &rewritten)));
+      if (!rewritten && !requests_.RoomIsShort()) {
+        CAIRN_RETURN_IF_ERROR(leave(table_reclaimer_.MergeSmallTables(&rewritten)));
       }
       if (rewritten) CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
       rewrote |= rewritten;
       checkpoints_.RunAll();
-      CAIRN_RETURN_IF_ERROR(pacer_.GoOn());
+      CAIRN_RETURN_IF_ERROR(rate_limiter_.GoOn());
       if (enough(rewritten)) return outcome();
       if (rewritten && throttle_.IsFull()) break;
     }
     // Appends wait for the log, nobody for a table.
-    if (rewritten && !reclaimer_.HasDoneEnough(kind)) continue;
+    if (rewritten && !table_reclaimer_.HasDoneEnough(kind)) continue;
     if (left.ok() || !rewrote) break;
     left = Status::Ok();
   }
   if (all && !sealed) {
     left = Status::Ok();
     CAIRN_RETURN_IF_ERROR(leave(sealer_.SealUpTo(UINT64_MAX)));
-    CAIRN_RETURN_IF_ERROR(leave(flusher_.Dump()));
+    CAIRN_RETURN_IF_ERROR(leave(flusher_.FlushTree()));
   }
   if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));
   CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());  // Joins may have ended the last use of some.
   round_.KeepGoing(means_.log->ReleaseBelow(0));    // Those that could not be released before.
-  return outcome().ok() ? cut : outcome();
+  return outcome().ok() ? trimmed : outcome();
 }
 
 // Waits until the thread is woken, or something expires. True: `idle_work` should be done, and the
@@ -355,7 +359,7 @@ bool SpaceManager::AwaitWork(uint32_t seen, bool idle_work) {
     PageCache& pages = means_.reader->page_cache();
     const bool keeps = means_.arena->kept_bytes() != 0 || pages.kept_bytes() != 0;
     const bool trims = keeps && trim_ns < until_ns;
-    if (signals_.AwaitKick(seen, trims ? trim_ns : until_ns)) return false;
+    if (signals_.AwaitWake(seen, trims ? trim_ns : until_ns)) return false;
     if (trims) {
       means_.arena->Trim();
       pages.Trim();

@@ -4,17 +4,18 @@
 // that it works with, and the state that callers wait for. That thread alone writes the index,
 // deletes tables that the tree named once and moves the start of the log, so none of that needs a
 // lock; it takes the commit lock only to look and to log. Large appends write tables beside it
-// (commit/ingest_table.h): numbers of tables, and the checkpoints that make them durable, are
+// (commit/ingest_table.h): numbers of tables, and the manifests that make them durable, are
 // handed out in turns.
 //
 //   kNew -> kBetween -> kRound -> kBetween -> kRests -> kBetween -> ... -> kEnded
 //
-// In a round it copies (checkpoint_queue.h), drops expired branches (expirer.h), seals, retires and
-// rewrites (sealer.h, log_retirer.h, reclaimer.h), and evicts (evictor.h). Between rounds it
-// answers waiting callers (room_asks.h). It rests until it is woken or something expires.
+// In a round it copies (checkpoint_queue.h), drops expired branches (expirer.h), seals, reclaims
+// log segments and rewrites (sealer.h, log_reclaimer.h, table_reclaimer.h), and evicts (evictor.h).
+// Between rounds it answers waiting callers (space_requests.h). It rests until it is woken or
+// something expires.
 //
 // Thread-safe, except where marked. No lock may be held around calls that wait: Compact, Pause,
-// GiveBackAtClose, Stop.
+// ReclaimAtClose, Stop.
 #pragma once
 
 #include <atomic>
@@ -29,13 +30,13 @@
 #include "engine/space/expirer.h"
 #include "engine/space/index_flusher.h"
 #include "engine/space/joiner.h"
-#include "engine/space/log_retirer.h"
+#include "engine/space/log_reclaimer.h"
 #include "engine/space/log_throttle.h"
-#include "engine/space/reclaimer.h"
-#include "engine/space/room_asks.h"
 #include "engine/space/sealer.h"
 #include "engine/space/space_means.h"
+#include "engine/space/space_requests.h"
 #include "engine/space/table_hosts.h"
+#include "engine/space/table_reclaimer.h"
 
 namespace cairn::engine {
 
@@ -49,7 +50,7 @@ class SpaceManager final : public DataRoomWatcher {
   // --- For the opening, by one thread.
   void SetLog(wal::Log* log, io::ParallelFor* parallel_for);
   // The index of a store that writes. It holds the tree up to this sequence.
-  void SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t dumped_sequence);
+  void SetIndex(std::shared_ptr<sstable::LsmIndex> index, uint64_t flushed_sequence);
   // kIoError when the system refuses a thread.
   Status Start();
 
@@ -57,8 +58,8 @@ class SpaceManager final : public DataRoomWatcher {
   Status Compact();
   // Returns when the thread is idle; it stays so until there were as many Resumes.
   void Pause();
-  bool Resume() { return pacer_.Resume(); }  // False when there was no Pause left to undo.
-  void Kick() { signals_.Kick(); }
+  bool Resume() { return rate_limiter_.Resume(); }  // False when there was no Pause left to undo.
+  void Wake() { signals_.Wake(); }
   // A call was refused: wakes the thread to give back what it can.
   void OnRefused(const Status& status) override;
   // There is more room than before: wakes callers that wait for it.
@@ -75,18 +76,18 @@ class SpaceManager final : public DataRoomWatcher {
 
   // --- For Close.
   // Waits for rounds while they give segments back, if there are too many or room is short.
-  void GiveBackAtClose();
+  void ReclaimAtClose();
   // Ends the thread. Idempotent.
   void Stop();
 
   IndexFlusher& flusher() { return flusher_; }
   DeadTables& dead_tables() { return dead_tables_; }
-  LogRetirer& retirer() { return retirer_; }
+  LogReclaimer& log_reclaimer() { return log_reclaimer_; }
   LogThrottle& throttle() { return throttle_; }
   const LogThrottle& throttle() const { return throttle_; }
-  RoomAsks& asks() { return asks_; }
+  SpaceRequests& requests() { return requests_; }
   CheckpointQueue& checkpoints() { return checkpoints_; }
-  Pacer& pacer() { return pacer_; }
+  RateLimiter& rate_limiter() { return rate_limiter_; }
   LogGate& gate() { return gate_; }
   const RoomGauge& gauge() const { return gauge_; }
   const SpaceCounters& counters() const { return counters_; }
@@ -99,7 +100,7 @@ class SpaceManager final : public DataRoomWatcher {
   void Become(Phase phase);
   void Run();
   void Work(Round* round);
-  Status GiveBack(SpaceRound::Kind kind, bool* more);
+  Status ReclaimSpace(SpaceRound::Kind kind, bool* more);
   void Tell(Round* round);
   bool AwaitWork(uint32_t seen, bool idle_work);
 
@@ -107,7 +108,7 @@ class SpaceManager final : public DataRoomWatcher {
   SpaceCounters counters_;
   SpaceRound round_;
   RoomGauge gauge_;
-  Pacer pacer_;
+  RateLimiter rate_limiter_;
   LogGate gate_;
   SpaceSignals signals_;
   IndexFlusher flusher_{means_};
@@ -115,11 +116,11 @@ class SpaceManager final : public DataRoomWatcher {
   Joiner joiner_{means_, &flusher_};
   Sealer sealer_{means_, &flusher_, &joiner_, &dead_tables_};
   LogThrottle throttle_{means_};
-  RoomAsks asks_{means_};
-  Reclaimer reclaimer_{means_, &sealer_, &joiner_, &asks_};
-  LogRetirer retirer_{means_, &sealer_, &flusher_, &dead_tables_, &asks_, &throttle_};
-  Evictor evictor_{means_, &flusher_, &asks_};
-  Expirer expirer_{means_, &flusher_, &asks_};
+  SpaceRequests requests_{means_};
+  TableReclaimer table_reclaimer_{means_, &sealer_, &joiner_, &requests_};
+  LogReclaimer log_reclaimer_{means_, &sealer_, &flusher_, &dead_tables_, &requests_, &throttle_};
+  Evictor evictor_{means_, &flusher_, &requests_};
+  Expirer expirer_{means_, &flusher_, &requests_};
   CheckpointQueue checkpoints_{means_};
   ReclaimTableHost reclaim_host_{means_};
   IndexTableHost index_host_{means_, &flusher_};
@@ -127,7 +128,7 @@ class SpaceManager final : public DataRoomWatcher {
 
   Phase phase_ = Phase::kNew;                 // The thread's.
   std::atomic<uint64_t> newest_segment_{0};   // Of the log, that has a record.
-  std::atomic<uint64_t> refused_kick_ns_{0};  // When a refusal last woke the thread.
+  std::atomic<uint64_t> refused_wake_ns_{0};  // When a refusal last woke the thread.
   std::atomic<bool> short_of_room_{false};    // In the last round, and nothing was freed since.
   std::atomic<bool> fails_{false};
   std::atomic<uint64_t> compactions_wanted_{0};

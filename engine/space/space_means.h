@@ -19,7 +19,7 @@
 #include "engine/restore/reader.h"
 #include "engine/reuse/indexer.h"
 #include "engine/space/log_gate.h"
-#include "engine/space/pacer.h"
+#include "engine/space/rate_limiter.h"
 #include "engine/space/room_gauge.h"
 #include "engine/space/space_host.h"
 #include "engine/space/space_round.h"
@@ -52,7 +52,7 @@ struct SpaceMeans {
   Indexer* indexer = nullptr;   // Null: no prefixes are indexed.
   BlockArena* arena = nullptr;  // Of all large buffers of the store.
   const RoomGauge* gauge = nullptr;
-  Pacer* pacer = nullptr;
+  RateLimiter* rate_limiter = nullptr;
   LogGate* gate = nullptr;
   SpaceSignals* signals = nullptr;
   SpaceRound* round = nullptr;

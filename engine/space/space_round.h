@@ -24,13 +24,13 @@ class SpaceRound {
     would_not_go_ = Status::Ok();
   }
   // Giving back begins.
-  void BeginGivingBack() {
+  void BeginReclaim() {
     damaged_tables_.clear();
     reclaimed_bytes_ = 0;
   }
 
   // Readers have pinned some of what the round would have given back.
-  void NoteHeld(bool held) { held_ |= held; }
+  void MarkHeld(bool held) { held_ |= held; }
   bool held() const { return held_; }
 
   // A file or branch that cannot be deleted keeps its space, and a damaged index cannot be merged;
@@ -45,7 +45,7 @@ class SpaceRound {
   bool IsPassedOver(uint64_t table) const { return damaged_tables_.contains(table); }
 
   // Bytes that were rewritten, or joined, about.
-  void NoteReclaimed(uint64_t bytes) { reclaimed_bytes_ += bytes; }
+  void CountReclaimed(uint64_t bytes) { reclaimed_bytes_ += bytes; }
   uint64_t reclaimed_bytes() const { return reclaimed_bytes_; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the space thread and others wake each other: kicks mean that there is something to do, rounds
+// How the space thread and others wake each other: wakes mean that there is something to do, rounds
 // that one has ended. A word is read before the state it stands for is looked at, so no change is
 // missed between the look and the sleep. Thread-safe; Await... sleep, so no lock may be held.
 #pragma once
@@ -9,24 +9,25 @@
 #include <cstdint>
 
 #include "base/io/world.h"
-#include "engine/space/pacer.h"
+#include "engine/space/rate_limiter.h"
 
 namespace cairn::engine {
 
 class SpaceSignals {
  public:
-  SpaceSignals(io::Scheduler& scheduler, Pacer* pacer) : scheduler_(scheduler), pacer_(pacer) {}
+  SpaceSignals(io::Scheduler& scheduler, RateLimiter* rate_limiter)
+      : scheduler_(scheduler), rate_limiter_(rate_limiter) {}
   SpaceSignals(const SpaceSignals&) = delete;
   SpaceSignals& operator=(const SpaceSignals&) = delete;
 
-  void Kick() {
-    Change(&kicks_);
-    pacer_->Reconsider();
+  void Wake() {
+    Change(&wakes_);
+    rate_limiter_->Reconsider();
   }
-  uint32_t kicks() const { return kicks_.load(); }
+  uint32_t wakes() const { return wakes_.load(); }
   // False when the deadline passed.
-  bool AwaitKick(uint32_t seen, uint64_t deadline_ns) {
-    return scheduler_.Wait(kicks_, seen, deadline_ns);
+  bool AwaitWake(uint32_t seen, uint64_t deadline_ns) {
+    return scheduler_.Wait(wakes_, seen, deadline_ns);
   }
 
   // Or when something else changed that waiters for rounds must look at.
@@ -43,8 +44,8 @@ class SpaceSignals {
   }
 
   io::Scheduler& scheduler_;
-  Pacer* const pacer_;
-  std::atomic<uint32_t> kicks_{0}, rounds_{0};
+  RateLimiter* const rate_limiter_;
+  std::atomic<uint32_t> wakes_{0}, rounds_{0};
 };
 
 }  // namespace cairn::engine

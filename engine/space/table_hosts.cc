@@ -7,10 +7,10 @@
 namespace cairn::engine {
 
 Status IndexTableHost::TakeSpace(uint64_t bytes) {
-  if (means_.pacer->working()) {
+  if (means_.rate_limiter->working()) {
     // A merge reads about as much as it writes.
-    CAIRN_RETURN_IF_ERROR(means_.pacer->Take(bytes, bytes));
-    CAIRN_RETURN_IF_ERROR(flusher_->DumpIfDue());
+    CAIRN_RETURN_IF_ERROR(means_.rate_limiter->Take(bytes, bytes));
+    CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
   }
   return ReclaimTableHost::TakeSpace(bytes);
 }

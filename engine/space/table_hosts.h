@@ -27,8 +27,8 @@ class ReclaimTableHost : public sstable::TableHost {
   const SpaceMeans& means_;
 };
 
-// For the index: flushes and merges are paced, and dumps come between. The space thread runs them;
-// and after its end, at full speed, the thread that closes the store.
+// For the index: flushes and merges are paced, and tree flushes come between. The space thread runs
+// them; and after its end, at full speed, the thread that closes the store.
 class IndexTableHost final : public ReclaimTableHost {
  public:
   IndexTableHost(const SpaceMeans& means, IndexFlusher* flusher)

@@ -8,16 +8,16 @@
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "engine/constants.h"
-#include "engine/space/prove_table.h"
+#include "engine/space/read_back.h"
 #include "engine/tree/decisions.h"
 
 namespace cairn::engine {
 
-class TableSeries::Proof {
+class TableSeries::ReadBackJob {
  public:
-  explicit Proof(io::Scheduler& scheduler) : scheduler_(scheduler) {}
+  explicit ReadBackJob(io::Scheduler& scheduler) : scheduler_(scheduler) {}
 
-  // False: the proof has begun.
+  // False: the job has begun.
   bool Take() {
     uint32_t waits = kWaits;
     return state_.compare_exchange_strong(waits, kTaken);
@@ -46,9 +46,9 @@ TableSeries::TableSeries(const SpaceMeans& means, IndexFlusher* flusher, DeadTab
       flusher_(flusher),
       dead_tables_(dead_tables),
       reader_(means.reader, [&means, flusher](uint64_t written_bytes) -> Status {
-        CAIRN_RETURN_IF_ERROR(means.pacer->Take(0, written_bytes));
+        CAIRN_RETURN_IF_ERROR(means.rate_limiter->Take(0, written_bytes));
         CAIRN_RETURN_IF_ERROR(means.log->poisoned());
-        return flusher->DumpIfDue();
+        return flusher->FlushTreeIfDue();
       }) {}
 
 // The reserve has room for one table at a time.
@@ -65,64 +65,66 @@ Status TableSeries::Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> 
   if (last_.batch == nullptr) {
     written = Write(&next);
   } else {
-    Status proved;
-    written = WriteBeside(&next, &proved);
+    Status verified;
+    written = WriteBeside(&next, &verified);
     // There may have been memory for one of the two.
-    if (proved.code() == StatusCode::kOutOfMemory) proved = ProveHere();
-    told = proved.ok() ? Tell() : std::move(proved);
+    if (verified.code() == StatusCode::kOutOfMemory) verified = ReadBackHere();
+    told = verified.ok() ? Tell() : std::move(verified);
     last_ = {};
   }
   if (written.ok()) last_ = std::move(next);
   return told.ok() ? written : told;
 }
 
-// The pacer counts two threads while both work, or one that does both in turn; it does not count
-// this thread while it waits.
-Status TableSeries::WriteBeside(Table* next, Status* proved) {
-  Pacer& pacer = *means_.pacer;
+// The rate limiter counts two threads while both work, or one that does both in turn; it does not
+// count this thread while it waits.
+Status TableSeries::WriteBeside(Table* next, Status* verified) {
+  RateLimiter& rate_limiter = *means_.rate_limiter;
   io::Scheduler& scheduler = *means_.world.scheduler;
-  Proof proof(scheduler);
+  ReadBackJob read_back(scheduler);
   const auto foreground = [&]() -> Status {
-    CAIRN_RETURN_IF_ERROR(pacer.Begin());
+    CAIRN_RETURN_IF_ERROR(rate_limiter.Begin());
     Status written = Guarded([&] { return Write(next); });
-    if (proof.Take()) {
-      proof.End(Guarded([&] { return ProveHere(); }));
-      pacer.End();
+    if (read_back.Take()) {
+      read_back.End(Guarded([&] { return ReadBackHere(); }));
+      rate_limiter.End();
       return written;
     }
     for (bool ended = false; !ended;) {
-      pacer.StandStill();
-      ended = proof.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
-      pacer.StandNoMore();
-      if (written.ok()) written = pacer.GoOn();
-      if (written.ok()) written = Guarded([&] { return flusher_->DumpIfDue(); });
+      rate_limiter.EnterIdle();
+      ended = read_back.Await(scheduler.MonotonicNs() + kPaceLookAgainNs);
+      rate_limiter.LeaveIdle();
+      if (written.ok()) written = rate_limiter.GoOn();
+      if (written.ok()) written = Guarded([&] { return flusher_->FlushTreeIfDue(); });
     }
-    pacer.End();
+    rate_limiter.End();
     return written;
   };
   const auto job = [&](size_t) -> Status {
-    if (!proof.Take()) return Status::Ok();
-    Status status = pacer.Begin();
+    if (!read_back.Take()) return Status::Ok();
+    Status status = rate_limiter.Begin();
     if (status.ok()) {
-      status = Guarded(
-          [&] { return Prove([&](uint64_t read_bytes) { return pacer.Take(read_bytes, 0); }); });
-      pacer.End();
+      status = Guarded([&] {
+        return ReadBack([&](uint64_t read_bytes) { return rate_limiter.Take(read_bytes, 0); });
+      });
+      rate_limiter.End();
     }
-    proof.End(std::move(status));
+    read_back.End(std::move(status));
     return Status::Ok();
   };
-  pacer.StandStill();
+  rate_limiter.EnterIdle();
   const Status written = Guarded([&] { return means_.parallel_for->Run(foreground, 1, job); });
-  pacer.StandNoMore();
+  rate_limiter.LeaveIdle();
   // Not taken: the other thread was stopped, or had no memory, before it began.
-  *proved = proof.Take() ? Status(StatusCode::kOutOfMemory, "proving a table") : proof.TakeStatus();
+  *verified = read_back.Take() ? Status(StatusCode::kOutOfMemory, "reading a table back")
+                               : read_back.TakeStatus();
   return written;
 }
 
 Status TableSeries::Finish() {
   if (last_.batch == nullptr) return Status::Ok();
-  const Status proved = ProveHere();
-  const Status told = proved.ok() ? Tell() : proved;
+  const Status verified = ReadBackHere();
+  const Status told = verified.ok() ? Tell() : verified;
   last_ = {};
   return told;
 }
@@ -136,25 +138,25 @@ Status TableSeries::Write(Table* table) {
   return Status::Ok();
 }
 
-Status TableSeries::ProveHere() {
-  return Prove([this](uint64_t read_bytes) -> Status {
-    CAIRN_RETURN_IF_ERROR(means_.pacer->Take(read_bytes, 0));
-    return flusher_->DumpIfDue();
+Status TableSeries::ReadBackHere() {
+  return ReadBack([this](uint64_t read_bytes) -> Status {
+    CAIRN_RETURN_IF_ERROR(means_.rate_limiter->Take(read_bytes, 0));
+    return flusher_->FlushTreeIfDue();
   });
 }
 
-// Proves the last table.
-Status TableSeries::Prove(const std::function<Status(uint64_t)>& take) const {
+// Reads back the last table.
+Status TableSeries::ReadBack(const std::function<Status(uint64_t)>& take) const {
   if (!CAIRN_KEPT(kProveTable)) return Status::Ok();
-  const ProofMeans means{.tables = &means_.reader->tables(),
-                         .allocator = means_.options->allocator,
-                         .parallel_for = means_.parallel_for,
-                         .take = [&](uint64_t read_bytes) -> Status {
-                           CAIRN_RETURN_IF_ERROR(take(read_bytes));
-                           return means_.log->poisoned();
-                         },
-                         .quiet = [this] { return reader_.Quiet(); }};
-  return ProveTable(means, last_.written.info().number, last_.sources, last_.written.hashes());
+  const ReadBackMeans means{.tables = &means_.reader->tables(),
+                            .allocator = means_.options->allocator,
+                            .parallel_for = means_.parallel_for,
+                            .take = [&](uint64_t read_bytes) -> Status {
+                              CAIRN_RETURN_IF_ERROR(take(read_bytes));
+                              return means_.log->poisoned();
+                            },
+                            .quiet = [this] { return reader_.Quiet(); }};
+  return VerifyReadBack(means, last_.written.info().number, last_.sources, last_.written.hashes());
 }
 
 Status TableSeries::Tell() {

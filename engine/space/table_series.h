@@ -3,13 +3,13 @@
 // Puts the content to be sealed into tables, one after the other:
 //
 //   write   durable                                              paced
-//   prove   read back and compared                               paced
+//   verify  read back and compared                               paced
 //   tell    an op of kind seal, and the tree names the table     commit lock
 //
-// While a table is written another thread proves the one before. That needs room for both beside
-// the reserve, memory, and that nobody else uses the device or all wait for the background: then
-// the device reads and writes at once, and one core unpacks while another packs. Otherwise a table
-// is proved before the next is written. Dumps that are due are made all the while.
+// While a table is written another thread reads the one before back. That needs room for both
+// beside the reserve, memory, and that nobody else uses the device or all wait for the background:
+// then the device reads and writes at once, and one core unpacks while another packs. Otherwise a
+// table is verified before the next is written. Tree flushes that are due are made all the while.
 //
 // For the space thread, for one stretch of sealing; no lock may be held around calls. A crash costs
 // the tables that the tree was not told of; the next opening removes their files.
@@ -47,8 +47,8 @@ class TableSeries {
   // it: kNoSpace, kIoError, kOutOfMemory, kCorruption of what is read or read back, kCancelled once
   // stopped. May throw std::bad_alloc.
   Status Add(std::shared_ptr<SealBatch> batch, std::span<SealSource> sources);
-  // Proves the last table and tells the tree of it. Call it at the end, whatever Add returned or
-  // threw: otherwise the table written last is lost. Errors as of Add.
+  // Reads back the last table and tells the tree of it. Call it at the end, whatever Add returned
+  // or threw: otherwise the table written last is lost. Errors as of Add.
   Status Finish();
 
  private:
@@ -57,13 +57,13 @@ class TableSeries {
     std::span<SealSource> sources;
     WrittenTable written;
   };
-  // A proof, made by this thread or another, whichever begins first.
-  class Proof;
+  // A read-back, made by this thread or another, whichever begins first.
+  class ReadBackJob;
   bool MayOverlap() const;
   Status Write(Table* table);
-  Status WriteBeside(Table* next, Status* proved);
-  Status ProveHere();
-  Status Prove(const std::function<Status(uint64_t)>& take) const;
+  Status WriteBeside(Table* next, Status* verified);
+  Status ReadBackHere();
+  Status ReadBack(const std::function<Status(uint64_t)>& take) const;
   Status Tell();
 
   const SpaceMeans& means_;

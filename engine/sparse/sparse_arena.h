@@ -13,7 +13,7 @@
 #include "base/io/executor.h"
 #include "cairn/gpu.h"
 #include "cairn/sparse.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/gpu/gpu_waits.h"
 #include "engine/restore/derived_tables.h"
@@ -26,7 +26,7 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
   // `keep` holds all of it.
   struct Means {
     const engine::WriteMeans* write = nullptr;
-    engine::JoinedAppends* joined = nullptr;
+    engine::CoalescedAppends* coalesced = nullptr;
     engine::BranchReads* reads = nullptr;
     engine::DerivedTables* derived = nullptr;
     std::shared_ptr<const void> keep{};

@@ -11,11 +11,11 @@
 namespace cairn::engine {
 
 Result<std::shared_ptr<const SparseSource>> SparseSource::Take(const WriteMeans& means,
-                                                               JoinedAppends* joined,
+                                                               CoalescedAppends* coalesced,
                                                                BranchId branch, uint64_t end) {
   const std::shared_ptr<SparseSource> source(new SparseSource(means));
   Committer::Lock lock;
-  CAIRN_ASSIGN_OR_RETURN(const Head* const head, joined->LookAt(branch, &lock));
+  CAIRN_ASSIGN_OR_RETURN(const Head* const head, coalesced->LookAt(branch, &lock));
   const Tree& tree = means.tree();
   const uint64_t length = head->lengths[kTokenLane];
   source->branch_ = branch;

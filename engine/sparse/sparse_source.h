@@ -10,7 +10,7 @@
 
 #include "cairn/branch.h"
 #include "cairn/model.h"
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 
 namespace cairn::engine {
@@ -20,8 +20,8 @@ class SparseSource {
   // The branch's tokens before `end`, UINT64_MAX: all. The referenced objects outlive this.
   // kNotFound; kInvalidArgument: it has none, or fewer.
   static Result<std::shared_ptr<const SparseSource>> Take(const WriteMeans& means,
-                                                          JoinedAppends* joined, BranchId branch,
-                                                          uint64_t end);
+                                                          CoalescedAppends* coalesced,
+                                                          BranchId branch, uint64_t end);
   ~SparseSource();
   SparseSource(const SparseSource&) = delete;
   SparseSource& operator=(const SparseSource&) = delete;

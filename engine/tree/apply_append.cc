@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Appends: what they do to the tree, and how it is undone. (Seals: apply_seal.cc, cuts: cut.cc,
+// Appends: what they do to the tree, and how it is undone. (Seals: apply_seal.cc, trims: trim.cc,
 // evictions and fills: evict.cc, joins: join.cc.)
 #include <algorithm>
 #include <memory>
@@ -53,23 +53,24 @@ Node* TreeChanges::MakeNode(const Op& op, const Head& head) {
 
 Status TreeChanges::ApplyAppend(const Op& op, std::span<const Part> parts) {
   Head* const head = tree_->residency().MutableHead(op.branch);
-  if (head == nullptr) return Unfit(op, "no such branch");
+  if (head == nullptr) return DoesNotApply(op, "no such branch");
   if (op.position != head->lengths[kTokenLane]) {
-    return Unfit(op, "it was " + std::to_string(op.position) + " tokens long, not " +
-                         std::to_string(head->lengths[kTokenLane]));
+    return DoesNotApply(op, "it was " + std::to_string(op.position) + " tokens long, not " +
+                                std::to_string(head->lengths[kTokenLane]));
   }
   Node* node = nullptr;
   if ((op.flags & kOpNewNode) != 0) {
     if (op.other != head->node || !IsNumber(op.node) || tree_->KnowsNode(op.node)) {
-      return Unfit(op, "bad new node");
+      return DoesNotApply(op, "bad new node");
     }
-    if (op.other != 0 && tree_->FindNode(op.other) == nullptr) return Unfit(op, "no parent");
+    if (op.other != 0 && tree_->FindNode(op.other) == nullptr) return DoesNotApply(op, "no parent");
     node = MakeNode(op, *head);
   } else {
     node = tree_->residency().MutableNode(op.node);
-    if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
+    if (node == nullptr || head->node != op.node) return DoesNotApply(op, "bad node");
     for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
-      if (node->lanes[lane].end != head->lengths[lane]) return Unfit(op, "not at the node's end");
+      if (node->lanes[lane].end != head->lengths[lane])
+        return DoesNotApply(op, "not at the node's end");
     }
   }
   transaction_->PushUndo(
@@ -86,12 +87,12 @@ Status TreeChanges::ApplyAppend(const Op& op, std::span<const Part> parts) {
     uint64_t stored_bytes = 0;
     for (const SealedRange& range : op.sealed) {
       if (range.node != op.node || range.lane >= node->lanes.size()) {
-        return Unfit(op, "its table holds something else");
+        return DoesNotApply(op, "its table holds something else");
       }
       stored_bytes += range.stored_bytes;
     }
     if (!IsNumber(op.table.number) || stored_bytes == 0) {
-      return Unfit(op, "no table, or nothing in it");
+      return DoesNotApply(op, "no table, or nothing in it");
     }
     NameTable(op.table, stored_bytes);
   }
@@ -154,7 +155,7 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   }
   for (uint64_t from = op.position; const ContentSpan& span : op.spans) {
     if (span.begin < from || span.begin >= span.end || span.end > node->lanes[kTokenLane].end) {
-      return Unfit(op, "content spans out of order, or beyond the tokens");
+      return DoesNotApply(op, "content spans out of order, or beyond the tokens");
     }
     from = span.end;
   }
@@ -169,7 +170,8 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   std::vector<uint64_t> lengths(node->lanes.size());
   for (size_t lane = 0; lane < lengths.size(); ++lane) {
     lengths[lane] = node->lanes[lane].end;
-    if (lengths[lane] > node->lanes[kTokenLane].end) return Unfit(op, "KV beyond the tokens");
+    if (lengths[lane] > node->lanes[kTokenLane].end)
+      return DoesNotApply(op, "KV beyond the tokens");
   }
   MoveHead(head, node, std::move(lengths));
   return Status::Ok();
@@ -183,11 +185,11 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
     if (!marks.empty() && marks.back().position == range.begin) {
       tree_->table_uses().Use(marks.back().place, 1, -1);
       marks.pop_back();
-      Node::Dumped& dumped = node->dumped;
-      (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata).Changed(marks.size());
+      Node::Flushed& flushed = node->flushed;
+      (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata).Changed(marks.size());
     }
     marks.push_back({range.begin, range.strip, place});
-    if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
+    if (place.log.segment != 0) RecordLogged(place.log.segment, node->id);
     return Status::Ok();
   }
   const bool no_lane = range.lane >= node->lanes.size();
@@ -218,7 +220,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
                           .exact = as.exact || range.lane == kTokenLane});
   tree_->UseExtent(node, range.lane, lane.extents.back(), 1);
   if (place.known()) lane.extents.back().op_index = 0;  // A part is a record of one op.
-  if (place.log.segment != 0) NoteLogged(place.log.segment, node->id);
+  if (place.log.segment != 0) RecordLogged(place.log.segment, node->id);
   lane.end = range.begin + range.count;
   return Status::Ok();
 }

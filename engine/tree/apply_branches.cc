@@ -58,9 +58,9 @@ void TreeChanges::MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths) 
 
 Status TreeChanges::ApplyModel(const Op& op) {
   CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, DecodeModel(op.spec));
-  if (!IsNumber(op.other)) return Unfit(op, "an impossible model id");
+  if (!IsNumber(op.other)) return DoesNotApply(op, "an impossible model id");
   if ((op.flags & kOpKnown) != 0) return ApplyKnownModel(op, std::move(spec));
-  if (tree_->models().contains(op.other)) return Unfit(op, "the model exists");
+  if (tree_->models().contains(op.other)) return DoesNotApply(op, "the model exists");
   tree_->SetModel(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
   transaction_->PushUndo([tree = tree_, id = op.other] { tree->RemoveModel(id); });
   tree_->dirty().TouchModel(op.other);
@@ -71,9 +71,9 @@ Status TreeChanges::ApplyModel(const Op& op) {
 // Holders of the description keep the one that they have: the two differ only in unset settings.
 Status TreeChanges::ApplyKnownModel(const Op& op, ModelSpec spec) {
   const std::shared_ptr<const ModelSpec> known = tree_->FindModel(op.other);
-  if (known == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
+  if (known == nullptr) return DoesNotApply(op, "no model " + std::to_string(op.other));
   if (const std::string differs = known->FirstDifference(spec); !differs.empty()) {
-    return Unfit(op, "the model is another: " + differs);
+    return DoesNotApply(op, "the model is another: " + differs);
   }
   auto said = std::make_shared<const ModelSpec>(std::move(spec));
   tree_->dirty().TouchModel(op.other);
@@ -84,9 +84,9 @@ Status TreeChanges::ApplyKnownModel(const Op& op, ModelSpec spec) {
 
 Status TreeChanges::ApplyCreate(const Op& op) {
   const auto model = tree_->FindModel(op.other);
-  if (model == nullptr) return Unfit(op, "no model " + std::to_string(op.other));
-  if (!IsNumber(op.branch)) return Unfit(op, "an impossible id");
-  if (tree_->KnowsHead(op.branch)) return Unfit(op, "the branch exists");
+  if (model == nullptr) return DoesNotApply(op, "no model " + std::to_string(op.other));
+  if (!IsNumber(op.branch)) return DoesNotApply(op, "an impossible id");
+  if (tree_->KnowsHead(op.branch)) return DoesNotApply(op, "the branch exists");
   tree_->residency().RememberHead(op.branch);
   Head head;
   head.id = op.branch;
@@ -108,7 +108,7 @@ Status TreeChanges::ApplyCreate(const Op& op) {
   Head* const made = tree_->residency().AddHead(std::move(head));
   tree_->sums().CountBranch(use, 1);
   use->dirty = true;
-  tree_->sums().NoteExpiry(*made);
+  tree_->sums().RecordExpiry(*made);
   tree_->residency().Charge(made);
   tree_->dirty().Touch(made);
   tree_->residency().AddName({op.ns, op.name, op.branch});
@@ -120,14 +120,14 @@ Status TreeChanges::ApplyFork(const Op& op) {
   Head* const source = tree_->residency().MutableHead(op.other);
   const Node* const source_node = tree_->FindNode(op.source_node);
   if (op.source_node != 0 ? source_node == nullptr || op.other != 0 : source == nullptr) {
-    return Unfit(op, op.source_node != 0 ? "no source node " + std::to_string(op.source_node)
-                                         : "no source branch #" + std::to_string(op.other));
+    return DoesNotApply(op, op.source_node != 0 ? "no source node " + std::to_string(op.source_node)
+                                                : "no source branch #" + std::to_string(op.other));
   }
   std::vector<uint64_t> lengths = source != nullptr ? source->lengths : EndsOf(*source_node);
-  if (op.position > lengths[kTokenLane]) return Unfit(op, "position beyond the source");
+  if (op.position > lengths[kTokenLane]) return DoesNotApply(op, "position beyond the source");
   const Node* node = NodeAt(*tree_, source != nullptr ? tree_->FindNode(source->node) : source_node,
                             op.position, &lengths);
-  if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
+  if ((node == nullptr ? 0 : node->id) != op.node) return DoesNotApply(op, "another node is there");
   Op create;
   create.kind = OpKind::kCreate;
   create.branch = op.branch;
@@ -142,7 +142,7 @@ Status TreeChanges::ApplyFork(const Op& op) {
     source->used_at_ns = std::max(source->used_at_ns, op.time_ns);
   }
   CAIRN_RETURN_IF_ERROR(ApplyCreate(create));
-  tree_->dirty().NoteReplayRead();  // For the source, which does not change.
+  tree_->dirty().CountReplayRead();  // For the source, which does not change.
   Head& head = tree_->residency().HeadAt(op.branch);
   head.reused = true;
   MoveHead(&head, node == nullptr ? nullptr : tree_->residency().MutableNode(node->id),
@@ -152,8 +152,8 @@ Status TreeChanges::ApplyFork(const Op& op) {
 
 Status TreeChanges::ApplyRewind(const Op& op) {
   Head* const head = tree_->residency().MutableHead(op.branch);
-  if (head == nullptr) return Unfit(op, "no such branch");
-  if (op.position > head->lengths[kTokenLane]) return Unfit(op, "position beyond its end");
+  if (head == nullptr) return DoesNotApply(op, "no such branch");
+  if (op.position > head->lengths[kTokenLane]) return DoesNotApply(op, "position beyond its end");
   transaction_->PushUndo([tree = tree_, id = op.branch, before = head->updated_at_ns] {
     tree->residency().HeadAt(id).updated_at_ns = before;
   });
@@ -161,18 +161,18 @@ Status TreeChanges::ApplyRewind(const Op& op) {
   std::vector<uint64_t> lengths = head->lengths;
   if ((op.flags & kOpInPlace) != 0) {
     Node* const node = tree_->residency().MutableNode(op.node);
-    if (node == nullptr || head->node != op.node) return Unfit(op, "bad node");
-    if (op.position < node->lanes[kTokenLane].start) return Unfit(op, "below its node");
+    if (node == nullptr || head->node != op.node) return DoesNotApply(op, "bad node");
+    if (op.position < node->lanes[kTokenLane].start) return DoesNotApply(op, "below its node");
     if (IsNeeded(*tree_, *node, op.position + 1, head->id)) {
-      return Unfit(op, "others need what it cuts off");
+      return DoesNotApply(op, "others need what it cuts off");
     }
-    CutNode(node, std::vector<uint64_t>(lengths.size(), op.position));
+    TrimNode(node, std::vector<uint64_t>(lengths.size(), op.position));
     for (uint64_t& length : lengths) length = std::min(length, op.position);
     MoveHead(head, node, std::move(lengths));
     return Status::Ok();
   }
   const Node* node = NodeAt(*tree_, tree_->OnPath(head->node), op.position, &lengths);
-  if ((node == nullptr ? 0 : node->id) != op.node) return Unfit(op, "another node is there");
+  if ((node == nullptr ? 0 : node->id) != op.node) return DoesNotApply(op, "another node is there");
   MoveHead(head, node == nullptr ? nullptr : tree_->residency().MutableNode(node->id),
            std::move(lengths));
   return Status::Ok();
@@ -180,7 +180,7 @@ Status TreeChanges::ApplyRewind(const Op& op) {
 
 Status TreeChanges::ApplyRename(const Op& op) {
   Head* const renamed = tree_->residency().MutableHead(op.branch);
-  if (renamed == nullptr) return Unfit(op, "no such branch");
+  if (renamed == nullptr) return DoesNotApply(op, "no such branch");
   struct Before {
     std::string name;  // After the swap: the new one.
     Tree::NameKey made;
@@ -204,7 +204,7 @@ Status TreeChanges::ApplyRename(const Op& op) {
 
 Status TreeChanges::ApplyDrop(const Op& op) {
   Head* const head = tree_->residency().MutableHead(op.branch);
-  if (head == nullptr) return Unfit(op, "no such branch");
+  if (head == nullptr) return DoesNotApply(op, "no such branch");
   tree_->dirty().Touch(head);
   struct Before {
     std::set<Ref>::node_type ref{};

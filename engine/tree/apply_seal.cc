@@ -11,26 +11,26 @@ namespace cairn::engine {
 // The ranges are those of ResolveSeal, so they begin and end with extents.
 Status TreeChanges::ApplySeal(const Op& op) {
   if (!IsNumber(op.other) || op.sealed.empty()) {
-    return Unfit(op, "no table, or nothing in it");
+    return DoesNotApply(op, "no table, or nothing in it");
   }
   transaction_->ReserveUndo(2 * (1 + op.sealed.size()));
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->residency().MutableNode(range.node);
-    if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
+    if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(range.node));
     NameTable({op.other, op.position}, range.stored_bytes);
     const Place place{
         .log = {}, .table = op.other, .positions = range.count, .stored_bytes = range.stored_bytes};
     const bool state = range.lane == kSamplerLane || range.lane == kMetadataLane;
     const Status status = state                             ? SealMark(node, range, place)
                           : range.lane < node->lanes.size() ? SealLane(node, range, place)
-                                                            : Unfit(op, "no such lane");
+                                                            : DoesNotApply(op, "no such lane");
     CAIRN_RETURN_IF_ERROR(status);
   }
   return Status::Ok();
 }
 
 // From now on the tree knows the table; `stored_bytes` more of it are in use.
-void TreeChanges::NameTable(const OpTable& table, uint64_t stored_bytes) {
+void TreeChanges::NameTable(const TableRef& table, uint64_t stored_bytes) {
   const bool is_new = !tree_->tables().contains(table.number);
   transaction_->PushUndo([tree = tree_, is_new, number = table.number, stored_bytes] {
     tree->table_uses().Unname(number, stored_bytes, is_new);
@@ -85,7 +85,7 @@ void TreeChanges::ReplaceExtents(Node* node, size_t lane, size_t first, size_t l
     for (const Extent& extent : into) tree->UseExtent(node, lane, extent, 1);
   };
   tree_->dirty().Touch(node);
-  node->dumped.LaneChanged(lane, first);
+  node->flushed.LaneChanged(lane, first);
   transaction_->PushUndo(
       [swap, count = now.size(), before = std::move(before)] { swap(count, before); });
   swap(last - first, now);
@@ -100,8 +100,8 @@ Status TreeChanges::SealMark(Node* node, const SealedRange& range, const Place& 
                                                ": no state at " + std::to_string(range.begin));
   }
   tree_->dirty().Touch(node);
-  Node::Dumped& dumped = node->dumped;
-  (range.lane == kSamplerLane ? dumped.samplers : dumped.metadata)
+  Node::Flushed& flushed = node->flushed;
+  (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata)
       .Changed(static_cast<size_t>(mark - marks.begin()));
   transaction_->PushUndo([tree = tree_, mark, before = mark->place] {
     tree->table_uses().Use(mark->place, 1, -1);

@@ -49,7 +49,7 @@ Status CheckName(const Tree& tree, const std::string& name, const std::string& n
   return Status::Ok();
 }
 
-Status CheckCut(const Tree& tree, const Head& head, uint64_t position, const char* what) {
+Status CheckBoundary(const Tree& tree, const Head& head, uint64_t position, const char* what) {
   if (position > head.lengths[kTokenLane]) {
     return Bad(std::string(what) + " at position " + std::to_string(position) + " of " +
                Describe(head) + ", which has " + std::to_string(head.lengths[kTokenLane]) +
@@ -134,7 +134,7 @@ Result<Op> ResolveFork(const Tree& tree, uint64_t branch, uint64_t position,
   const Head* head = tree.FindHead(branch);
   if (head == nullptr) return NoBranch(branch);
   CAIRN_RETURN_IF_ERROR(CheckName(tree, name, ns));
-  CAIRN_RETURN_IF_ERROR(CheckCut(tree, *head, position, "fork"));
+  CAIRN_RETURN_IF_ERROR(CheckBoundary(tree, *head, position, "fork"));
   Op op;
   op.kind = OpKind::kFork;
   op.branch = tree.next_id();
@@ -166,7 +166,7 @@ Result<Op> ResolveForkOfNode(const Tree& tree, uint64_t source, uint64_t positio
   Head whole;  // As a branch that ends with all of the node.
   whole.node = source;
   whole.lengths = lengths;
-  CAIRN_RETURN_IF_ERROR(CheckCut(tree, whole, position, "fork"));
+  CAIRN_RETURN_IF_ERROR(CheckBoundary(tree, whole, position, "fork"));
   Op op;
   op.kind = OpKind::kFork;
   op.branch = tree.next_id();
@@ -294,7 +294,7 @@ Result<Op> ResolveAppend(const Tree& tree, uint64_t branch, std::vector<LaneRang
 Result<Op> ResolveRewind(const Tree& tree, uint64_t branch, uint64_t length) {
   const Head* head = tree.FindHead(branch);
   if (head == nullptr) return NoBranch(branch);
-  CAIRN_RETURN_IF_ERROR(CheckCut(tree, *head, length, "rewind"));
+  CAIRN_RETURN_IF_ERROR(CheckBoundary(tree, *head, length, "rewind"));
   Op op;
   op.kind = OpKind::kRewind;
   op.branch = branch;

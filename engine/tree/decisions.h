@@ -54,7 +54,7 @@ Result<Op> ResolveFill(const Tree& tree, uint64_t branch, std::vector<LaneRange>
 // The op that names `table` on the node. No node knows that number yet. The table was computed from
 // the path up to `position`, which must lie on the node, beyond its beginning; else kNotFound.
 Result<Op> ResolveDerive(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
-                         const OpTable& table);
+                         const TableRef& table);
 // The op that removes the name of this table from the node. kNotFound: the node does not name it.
 Result<Op> ResolveDropDerived(const Tree& tree, uint64_t node, uint64_t position, uint32_t kind,
                               uint64_t table);
@@ -75,8 +75,8 @@ uint64_t EvictedBytes(const Tree& tree, const Op& op);
 // needed by others, in use (Residency::Use) or of another namespace, or memory does not have
 // everything that needs it.
 Result<Op> ResolveJoin(const Tree& tree, uint64_t node);
-// The op that cuts a loose node to its farthest ref (cut.cc). kNotFound: it is gone, reaches no
+// The op that trims a node to its farthest ref (trim.cc). kNotFound: it is gone, reaches no
 // farther, or memory does not know that ref.
-Result<Op> ResolveCut(const Tree& tree, uint64_t node);
+Result<Op> ResolveTrim(const Tree& tree, uint64_t node);
 
 }  // namespace cairn::engine

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Data computed from KV (landmarks, low-rank keys, ...) lies in tables of its own, which nodes
-// name, by the position up to which the path was read. It lives as long as that content: a cut or
+// name, by the position up to which the path was read. It lives as long as that content: a trim or
 // an eviction below the position removes it, a join hands it on, and it dies with the node. Its
 // table is then deleted like any other that nothing needs.
 #include <algorithm>
@@ -22,7 +22,7 @@ Status NotDerived(uint64_t node, const std::string& why) {
   return Status(StatusCode::kNotFound, "node " + std::to_string(node) + ": " + why);
 }
 
-Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const OpTable& table) {
+Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const TableRef& table) {
   Op op;
   op.kind = OpKind::kDerive;
   op.node = node;
@@ -35,7 +35,7 @@ Op DeriveOp(uint64_t node, uint64_t position, uint32_t kind, const OpTable& tabl
 }  // namespace
 
 Result<Op> ResolveDerive(const Tree& tree, uint64_t id, uint64_t position, uint32_t kind,
-                         const OpTable& table) {
+                         const TableRef& table) {
   const Node* const node = tree.FindNode(id);
   if (node == nullptr) return NotDerived(id, "there is none");
   const Lane& tokens = node->lanes[kTokenLane];
@@ -58,14 +58,15 @@ Result<Op> ResolveDropDerived(const Tree& tree, uint64_t id, uint64_t position, 
 
 Status TreeChanges::ApplyDerive(const Op& op) {
   Node* const node = tree_->residency().MutableNode(op.node);
-  if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
+  if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
-  if (op.position <= tokens.start || op.position > tokens.end) return Unfit(op, "not on its node");
-  if (op.other == 0 || op.other > UINT32_MAX) return Unfit(op, "no such kind");
+  if (op.position <= tokens.start || op.position > tokens.end)
+    return DoesNotApply(op, "not on its node");
+  if (op.other == 0 || op.other > UINT32_MAX) return DoesNotApply(op, "no such kind");
   const bool goes = op.table.number == 0;
   if (!goes && (!IsNumber(op.table.number) || !IsNumber(op.table.bytes) ||
                 tree_->tables().contains(op.table.number))) {
-    return Unfit(op, "no table, or one that holds something else");
+    return DoesNotApply(op, "no table, or one that holds something else");
   }
   const Mark mark{
       .position = op.position,
@@ -115,7 +116,7 @@ void TreeChanges::ReplaceDerived(Node* node, size_t first, size_t last, std::vec
   use(gone, -1);
   use(now, 1);
   node->derived.swap(*other);
-  node->dumped.derived.Changed(first);
+  node->flushed.derived.Changed(first);
   tree_->residency().Charge(node);
   transaction_->PushUndo(std::move(undo));
 }

@@ -16,7 +16,7 @@ void DirtyRecords::Touch(Head* head) {
   if (head->dirty) return;
   heads_.push_back(head->id);
   head->dirty = true;
-  replay_reads_ += head->dumped.there ? 1 : 0;
+  replay_reads_ += head->flushed.there ? 1 : 0;
 }
 
 void DirtyRecords::TouchModel(uint64_t model) {

@@ -123,11 +123,11 @@ void TreeChanges::NeedKv(Node* node) {
 
 Status TreeChanges::ApplyEvict(const Op& op) {
   Head* const head = tree_->residency().MutableHead(op.branch);
-  if (head == nullptr) return Unfit(op, "no such branch");
+  if (head == nullptr) return DoesNotApply(op, "no such branch");
   transaction_->ReserveUndo(2 + 2 * op.sealed.size());
   for (const SealedRange& range : op.sealed) {
     Node* const node = tree_->residency().MutableNode(range.node);
-    if (node == nullptr) return Unfit(op, "no node " + std::to_string(range.node));
+    if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(range.node));
     if (range.lane == kWholeNodeLane) {
       transaction_->PushUndo([node] { node->kv_gone = false; });
       tree_->dirty().Touch(node);
@@ -135,12 +135,12 @@ Status TreeChanges::ApplyEvict(const Op& op) {
       continue;
     }
     if (range.lane == kTokenLane || range.lane >= node->lanes.size()) {
-      return Unfit(op, "no such lane");
+      return DoesNotApply(op, "no such lane");
     }
     const Lane& lane = node->lanes[range.lane];
     if (range.begin < lane.start || range.begin >= lane.end ||
         range.begin + range.count != lane.end) {
-      return Unfit(op, "not up to the end of the lane");
+      return DoesNotApply(op, "not up to the end of the lane");
     }
     EvictRange(node, range.lane, range.begin);
     if (CAIRN_KEPT(kDerivedOfEvicted)) DropDerived(node, range.begin);
@@ -182,17 +182,17 @@ void TreeChanges::EvictRange(Node* node, uint32_t lane_index, uint64_t begin) {
 
 Status TreeChanges::ApplyFill(const Op& op) {
   Head* const head = tree_->residency().MutableHead(op.branch);
-  if (head == nullptr) return Unfit(op, "no such branch");
+  if (head == nullptr) return DoesNotApply(op, "no such branch");
   for (const LaneRange& range : op.lanes) {
     if (range.lane == kTokenLane || range.lane >= head->lengths.size() || range.count == 0 ||
         range.begin + range.count > head->lengths[range.lane]) {
-      return Unfit(op, "no such lane, or beyond its end");
+      return DoesNotApply(op, "no such lane, or beyond its end");
     }
     Node* node = tree_->residency().MutableNode(head->node);
     while (node != nullptr && range.begin < node->lanes[range.lane].start) {
       node = tree_->residency().MutableNode(node->parent);
     }
-    if (node == nullptr) return Unfit(op, "no node holds these positions");
+    if (node == nullptr) return DoesNotApply(op, "no node holds these positions");
     const std::vector<Extent>& extents = node->lanes[range.lane].extents;
     const uint64_t end = range.begin + range.count;
     const size_t first = ExtentAt(node->lanes[range.lane], range.begin);
@@ -201,7 +201,7 @@ Status TreeChanges::ApplyFill(const Op& op) {
       ++last;
     }
     if (last == first || extents[last - 1].begin + extents[last - 1].count < end) {
-      return Unfit(op, "positions that have KV");
+      return DoesNotApply(op, "positions that have KV");
     }
     const Extent& front = extents[first];
     const Extent& back = extents[last - 1];
@@ -231,19 +231,20 @@ Status TreeChanges::ApplyFill(const Op& op) {
 
 Status TreeChanges::ApplyKeep(const Op& op) {
   Head* const head = tree_->residency().MutableHead(op.branch);
-  if (head == nullptr || !op.policy.has_value()) return Unfit(op, "no such branch, or no policy");
+  if (head == nullptr || !op.policy.has_value())
+    return DoesNotApply(op, "no such branch, or no policy");
   transaction_->PushUndo([tree = tree_, id = op.branch, before = head->keep] {
     tree->residency().HeadAt(id).keep = before;
   });
   tree_->dirty().Touch(head);
   head->keep = op.policy->keep();
   head->used_at_ns = std::max(head->used_at_ns, op.time_ns);
-  tree_->sums().NoteExpiry(*head);
+  tree_->sums().RecordExpiry(*head);
   return Status::Ok();
 }
 
 Status TreeChanges::ApplyNamespace(const Op& op) {
-  if (!op.policy.has_value()) return Unfit(op, "no policy");
+  if (!op.policy.has_value()) return DoesNotApply(op, "no policy");
   NamespaceUse* const use = tree_->sums().NamespaceOf(op.ns);
   transaction_->PushUndo([use, before = use->policy] { use->policy = before; });
   use->policy = op.policy->ns_policy();

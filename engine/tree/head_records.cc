@@ -42,7 +42,7 @@ Status Move(const std::string& from, const std::string& to, sstable::WriteBatch*
 
 // The records that order branches for eviction and expiry.
 Status PutOrders(const Head& head, sstable::WriteBatch* batch) {
-  const Head::Dumped& was = head.dumped;
+  const Head::Flushed& was = head.flushed;
   std::string order, expiry, order_was, expiry_was;
   if (!head.gone) {
     order = OrderKey(head, head.keep, head.used_at_ns, head.kv_evicted);
@@ -58,14 +58,14 @@ Status PutOrders(const Head& head, sstable::WriteBatch* batch) {
 
 }  // namespace
 
-bool IsRenamed(const Head& head) { return head.dumped.there && head.dumped.name != head.name; }
+bool IsRenamed(const Head& head) { return head.flushed.there && head.flushed.name != head.name; }
 
 Status DeleteName(const Head& head, sstable::WriteBatch* batch) {
-  return batch->Delete('B' + NameBytes(head.ns, head.dumped.name, head.id));
+  return batch->Delete('B' + NameBytes(head.ns, head.flushed.name, head.id));
 }
 
 Status PutHead(const Head& head, sstable::WriteBatch* batch) {
-  const Head::Dumped& dumped = head.dumped;
+  const Head::Flushed& flushed = head.flushed;
   const std::string name = NameBytes(head.ns, head.name, head.id);
   FieldWriter fields;
   fields.U64(kHeadId, head.id);
@@ -81,24 +81,25 @@ Status PutHead(const Head& head, sstable::WriteBatch* batch) {
   fields.Bytes(kHeadKeep, std::as_bytes(std::span(&keep, 1)));
   CAIRN_RETURN_IF_ERROR(PutOrders(head, batch));
   CAIRN_RETURN_IF_ERROR(batch->Put('B' + name, Text(fields.bytes())));
-  if (!dumped.there || IsRenamed(head)) CAIRN_RETURN_IF_ERROR(batch->Put(Key('H', head.id), name));
+  if (!flushed.there || IsRenamed(head)) CAIRN_RETURN_IF_ERROR(batch->Put(Key('H', head.id), name));
   const uint64_t length = head.lengths[kTokenLane];
-  if (dumped.node == head.node && dumped.length == length) return Status::Ok();
-  if (dumped.node != 0) {
-    CAIRN_RETURN_IF_ERROR(batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id})));
+  if (flushed.node == head.node && flushed.length == length) return Status::Ok();
+  if (flushed.node != 0) {
+    CAIRN_RETURN_IF_ERROR(
+        batch->Delete(RefKey(flushed.node, {flushed.length, Ref::kHead, head.id})));
   }
   if (head.node == 0) return Status::Ok();
   return batch->Put(RefKey(head.node, {length, Ref::kHead, head.id}), "");
 }
 
 Status DeleteHead(const Head& head, sstable::WriteBatch* batch) {
-  const Head::Dumped& dumped = head.dumped;
-  if (!dumped.there) return Status::Ok();
+  const Head::Flushed& flushed = head.flushed;
+  if (!flushed.there) return Status::Ok();
   CAIRN_RETURN_IF_ERROR(DeleteName(head, batch));
   CAIRN_RETURN_IF_ERROR(PutOrders(head, batch));
   CAIRN_RETURN_IF_ERROR(batch->Delete(Key('H', head.id)));
-  if (dumped.node == 0) return Status::Ok();
-  return batch->Delete(RefKey(dumped.node, {dumped.length, Ref::kHead, head.id}));
+  if (flushed.node == 0) return Status::Ok();
+  return batch->Delete(RefKey(flushed.node, {flushed.length, Ref::kHead, head.id}));
 }
 
 Result<Head> GetHead(std::string_view key, std::string_view value) {
@@ -134,19 +135,19 @@ Result<Head> GetHead(std::string_view key, std::string_view value) {
   head.kv_evicted = keep.kv_evicted != 0;
   head.reused = keep.reused != 0;
   CAIRN_RETURN_IF_ERROR(CheckHead(key, head));
-  NoteDumped(&head);
+  MarkFlushed(&head);
   return head;
 }
 
-// Memory for a dumped head's name was reserved.
-void NoteDumped(Head* head) {
-  head->dumped.there = true;
-  head->dumped.name = head->name;
-  head->dumped.node = head->node;
-  head->dumped.length = head->lengths[kTokenLane];
-  head->dumped.keep = head->keep;
-  head->dumped.used_at_ns = head->used_at_ns;
-  head->dumped.kv_evicted = head->kv_evicted;
+// Memory for a flushed head's name was reserved.
+void MarkFlushed(Head* head) {
+  head->flushed.there = true;
+  head->flushed.name = head->name;
+  head->flushed.node = head->node;
+  head->flushed.length = head->lengths[kTokenLane];
+  head->flushed.keep = head->keep;
+  head->flushed.used_at_ns = head->used_at_ns;
+  head->flushed.kv_evicted = head->kv_evicted;
 }
 
 }  // namespace cairn::engine

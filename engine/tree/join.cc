@@ -122,31 +122,31 @@ Status TreeChanges::ApplyJoin(const Op& op) {
   Node* const node = tree_->residency().MutableNode(op.node);
   Node* const parent = tree_->residency().MutableNode(op.other);
   if (node == nullptr || parent == nullptr || node->parent != op.other) {
-    return Unfit(op, "no such node, or not its parent");
+    return DoesNotApply(op, "no such node, or not its parent");
   }
-  if (IsNeeded(*tree_, *parent, 0, node->id)) return Unfit(op, "others need its parent");
+  if (IsNeeded(*tree_, *parent, 0, node->id)) return DoesNotApply(op, "others need its parent");
   for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
     const uint64_t start = node->lanes[lane].start;
     if (start < parent->lanes[lane].start || start > parent->lanes[lane].end) {
-      return Unfit(op, "a lane does not begin on its parent");
+      return DoesNotApply(op, "a lane does not begin on its parent");
     }
   }
   const std::string difference = Difference(*parent, *node);
-  if (!difference.empty()) return Unfit(op, difference);
+  if (!difference.empty()) return DoesNotApply(op, difference);
 
   // Nothing needs the parent's content beyond the place where the child leaves it.
   std::vector<uint64_t> ends;
   for (const Lane& lane : node->lanes) ends.push_back(lane.start);
-  CutNode(parent, ends);
+  TrimNode(parent, ends);
 
-  NoteMoved(*parent, node->id);
+  RecordMoved(*parent, node->id);
   RelinkAbove(*parent, node->id);
   TakeIn(node, parent, ends);
   return Status::Ok();
 }
 
 // The content of the parent lies on another node from now on.
-void TreeChanges::NoteMoved(const Node& parent, uint64_t to) {
+void TreeChanges::RecordMoved(const Node& parent, uint64_t to) {
   std::vector<std::pair<uint64_t, uint64_t>> segments, tables;
   VisitPlaces(parent, [&](const Place& place) {
     if (place.log.segment != 0) segments.emplace_back(place.log.segment, to);
@@ -156,8 +156,8 @@ void TreeChanges::NoteMoved(const Node& parent, uint64_t to) {
     std::sort(seen->begin(), seen->end());
     seen->erase(std::unique(seen->begin(), seen->end()), seen->end());
   }
-  tree_->logged().Note(segments);
-  tree_->table_uses().NoteJoined(tables);
+  tree_->logged().Add(segments);
+  tree_->table_uses().AddJoined(tables);
 }
 
 // The edge from above the parent now leads to its child.
@@ -203,7 +203,7 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   sides->tokens = parent->unsealed_tokens;
 
   transaction_->PushUndo([tree = tree_, sides, node, parent] {
-    if (sides->was_undecided) tree->leftovers().NoteUndecided(parent->id);
+    if (sides->was_undecided) tree->leftovers().AddUndecided(parent->id);
     TreeSums& sums = tree->sums();
     const ModelSpec& model = tree->ModelOf(*node);
     sums.CountLanes(*node, model, -1);
@@ -240,11 +240,11 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   sums.CountLanes(*node, model, 1);
   tree_->dirty().Touch(parent);
   tree_->dirty().Touch(node);
-  for (Node::DumpedList& lane : node->dumped.lanes) lane.Changed(0);
-  node->dumped.samplers.Changed(0);
-  node->dumped.metadata.Changed(0);
-  node->dumped.derived.Changed(0);
-  node->dumped.spans.Changed(0);
+  for (Node::FlushedList& lane : node->flushed.lanes) lane.Changed(0);
+  node->flushed.samplers.Changed(0);
+  node->flushed.metadata.Changed(0);
+  node->flushed.derived.Changed(0);
+  node->flushed.spans.Changed(0);
   tree_->residency().Charge(node);
   tree_->residency().Charge(parent);
 }

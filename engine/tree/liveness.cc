@@ -8,12 +8,12 @@ namespace cairn::engine {
 namespace {
 
 // When the farthest branch is dropped, or ends elsewhere, the content at the node's end that only
-// it needed is dead. Memory need not know which ref is the farthest then, and a node should be cut
-// once and not for each branch: so the node is only noted, and cut later (cut.cc).
-void NoteLoose(Tree* tree, Node* node) {
+// it needed is dead. Memory need not know which ref is the farthest then, and a node should be
+// trimmed once and not for each branch: so the node is only noted, and trimmed later (trim.cc).
+void MarkUntrimmed(Tree* tree, Node* node) {
   const Lane& tokens = node->lanes[kTokenLane];
   const uint64_t farthest = node->refs.rbegin()->position;
-  if (node->loose || farthest >= tokens.end) return;
+  if (node->untrimmed || farthest >= tokens.end) return;
   tree->dirty().Touch(node);
   const ModelSpec& model = tree->ModelOf(*node);
   const uint64_t positions = tokens.end - std::max(farthest, tokens.start);
@@ -21,8 +21,8 @@ void NoteLoose(Tree* tree, Node* node) {
   for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
     bytes += positions * PositionBytes(model, lane);
   }
-  tree->leftovers().NoteLoose(node->id, bytes);
-  node->loose = true;
+  tree->leftovers().MarkUntrimmed(node->id, bytes);
+  node->untrimmed = true;
 }
 
 // Nothing needs its content any more.
@@ -41,7 +41,7 @@ void Bury(Tree* tree, Node* node) {
     *marks = {};
   }
   node->spans = {};
-  sums.NoteDied(held - node->use->bytes);
+  sums.CountDied(held - node->use->bytes);
   node->gone = true;
   tree->residency().Charge(node);
 }
@@ -82,13 +82,13 @@ uint64_t OnlyChild(const Tree& tree, uint64_t id) {
 void CollectDead(Tree* tree, uint64_t id) {
   while (Node* const node = tree->residency().MutableNode(id)) {
     if (!node->unneeded()) {
-      if (OnlyChild(*tree, id) != 0) tree->leftovers().NoteJoinable(id);
-      return NoteLoose(tree, node);
+      if (OnlyChild(*tree, id) != 0) tree->leftovers().AddJoinable(id);
+      return MarkUntrimmed(tree, node);
     }
     if (!node->knows_all_refs()) {
       const std::vector<uint64_t>& undecided = tree->leftovers().undecided();
       if (std::find(undecided.begin(), undecided.end(), id) != undecided.end()) return;
-      tree->leftovers().NoteUndecided(id);
+      tree->leftovers().AddUndecided(id);
       ++node->users;
       return;
     }
@@ -112,16 +112,16 @@ bool IsLeasedAlone(const Tree& tree, const Head& head) {
 
 void DecideFirst(Tree* tree) {
   Leftovers& leftovers = tree->leftovers();
-  leftovers.Reserve(1);  // Its parent may then be undecided, or loose.
+  leftovers.Reserve(1);  // Its parent may then be undecided, or untrimmed.
   const uint64_t id = leftovers.undecided().front();
   leftovers.EraseUndecided(id);
   --tree->residency().MutableNode(id)->users;
   CollectDead(tree, id);
 }
 
-uint64_t AnyLoose(const Tree& tree) {
-  const std::span<const uint64_t> loose = tree.leftovers().loose();
-  for (auto id = loose.rbegin(); id != loose.rend(); ++id) {
+uint64_t AnyUntrimmed(const Tree& tree) {
+  const std::span<const uint64_t> untrimmed = tree.leftovers().untrimmed();
+  for (auto id = untrimmed.rbegin(); id != untrimmed.rend(); ++id) {
     const uint64_t leased = tree.leases().LeasedTo(*id);
     const Node* const node = leased == 0 ? nullptr : tree.FindNode(*id);
     if (leased == 0 || (node != nullptr && leased < node->lanes[kTokenLane].end)) return *id;
@@ -129,14 +129,14 @@ uint64_t AnyLoose(const Tree& tree) {
   return 0;
 }
 
-bool SettleLoose(Tree* tree, uint64_t id) {
+bool SettleUntrimmed(Tree* tree, uint64_t id) {
   if (Node* const node = tree->residency().MutableNode(id); node != nullptr) {
     const Ref* const farthest = node->farthest();
     if (farthest == nullptr || farthest->position < node->lanes[kTokenLane].end) return false;
     tree->dirty().Touch(node);
-    node->loose = false;
+    node->untrimmed = false;
   }
-  tree->leftovers().EraseLoose(id);
+  tree->leftovers().EraseUntrimmed(id);
   return true;
 }
 

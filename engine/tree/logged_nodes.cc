@@ -9,7 +9,7 @@ namespace cairn::engine {
 
 void LoggedNodes::Reserve(size_t more) { ReserveMore(&entries_, more); }
 
-void LoggedNodes::Note(std::span<const Entry> entries) {
+void LoggedNodes::Add(std::span<const Entry> entries) {
   entries_.insert(entries_.end(), entries.begin(), entries.end());
 }
 
@@ -23,31 +23,31 @@ void LoggedNodes::Forget(uint64_t segment) {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const bool deleted = entries_[i].first <= segment;  // If the index has it.
     if (i < kept_ && deleted) continue;
-    if (i < dumped_ && !deleted) continue;
+    if (i < flushed_ && !deleted) continue;
     entries_[left++] = entries_[i];
   }
   entries_.resize(left);
-  dumped_ = 0;
+  flushed_ = 0;
   Release();
 }
 
 void LoggedNodes::Release() {
-  entries_.erase(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(dumped_));
+  entries_.erase(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(flushed_));
   keep_ = false;
-  kept_ = dumped_ = 0;
+  kept_ = flushed_ = 0;
 }
 
 // A copy: Forget relies on the order of the entries.
-std::vector<LoggedNodes::Entry> LoggedNodes::Undumped() const {
-  std::vector<Entry> undumped(entries_.begin() + static_cast<ptrdiff_t>(dumped_), entries_.end());
-  std::sort(undumped.begin(), undumped.end());
-  undumped.erase(std::unique(undumped.begin(), undumped.end()), undumped.end());
-  return undumped;
+std::vector<LoggedNodes::Entry> LoggedNodes::Unflushed() const {
+  std::vector<Entry> unflushed(entries_.begin() + static_cast<ptrdiff_t>(flushed_), entries_.end());
+  std::sort(unflushed.begin(), unflushed.end());
+  unflushed.erase(std::unique(unflushed.begin(), unflushed.end()), unflushed.end());
+  return unflushed;
 }
 
-void LoggedNodes::NoteDumped() {
+void LoggedNodes::MarkFlushed() {
   if (keep_) {
-    dumped_ = entries_.size();
+    flushed_ = entries_.size();
   } else {
     entries_.clear();
   }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which nodes have content in which segment of the log, as logged since the last dump. The index
-// has the rest (L records), so that a seal of the oldest segment finds all that lies in it. Part of
-// a Tree: the commit lock guards it.
+// Which nodes have content in which segment of the log, as logged since the last tree flush. The
+// index has the rest (L records), so that a seal of the oldest segment finds all that lies in it.
+// Part of a Tree: the commit lock guards it.
 //
-// A seal takes time, and dumps go on meanwhile. So:
-//   Keep      the entries are about to be sealed. Dumps put them into the index, with entries that
-//             come meanwhile, and keep all of them here.
+// A seal takes time, and tree flushes go on meanwhile. So:
+//   Keep      the entries are about to be sealed. Tree flushes put them into the index, with
+//             entries that come meanwhile, and keep all of them here.
 //   Forget    they were sealed, up to a segment. The L records up to there are deleted, also of
-//             entries that came meanwhile: the next dump puts those again.
-//   Release   the seal was given up: the index has what was dumped.
+//             entries that came meanwhile: the next tree flush puts those again.
+//   Release   the seal was given up: the index has what was flushed.
 #pragma once
 
 #include <cstddef>
@@ -25,28 +25,29 @@ class LoggedNodes {
   using Entry = std::pair<uint64_t, uint64_t>;  // {segment, node}
 
   void Reserve(size_t more);
-  void Note(uint64_t segment, uint64_t node) { entries_.emplace_back(segment, node); }
-  void Note(std::span<const Entry> entries);
+  void Add(uint64_t segment, uint64_t node) { entries_.emplace_back(segment, node); }
+  void Add(std::span<const Entry> entries);
 
-  // In log order; some twice. Those since the last dump, or while entries are kept, since Keep.
+  // In log order; some twice. Those since the last tree flush, or while entries are kept, since
+  // Keep.
   std::span<const Entry> entries() const { return entries_; }
 
   void Keep();
-  // The entries that were here at Keep, up to `segment`, were sealed. The next dump must delete the
-  // L records up to there before it puts.
+  // The entries that were here at Keep, up to `segment`, were sealed. The next tree flush must
+  // delete the L records up to there before it puts.
   void Forget(uint64_t segment);
   // The seal that Keep was for was given up, or has ended and Forget was called.
   void Release();
 
-  // Sorted, each once: what a dump has to put.
-  std::vector<Entry> Undumped() const;
-  void NoteDumped();  // The index has all of it. Cannot fail.
+  // Sorted, each once: what a tree flush has to put.
+  std::vector<Entry> Unflushed() const;
+  void MarkFlushed();  // The index has all of it. Cannot fail.
 
  private:
   std::vector<Entry> entries_;
   bool keep_ = false;
-  size_t kept_ = 0;    // Entries at Keep...
-  size_t dumped_ = 0;  // ...and those that the index got since.
+  size_t kept_ = 0;     // Entries at Keep...
+  size_t flushed_ = 0;  // ...and those that the index got since.
 };
 
 }  // namespace cairn::engine

@@ -102,13 +102,13 @@ struct NamespaceUse {
   // seems empty: so it stays in memory.
   bool was_read = false;
   // Of appends that were accepted and wait to be applied; in memory only.
-  uint64_t joined_bytes = 0;
+  uint64_t coalesced_bytes = 0;
   // The namespace's bytes, including those, after the last append that was refused for its cap; in
   // memory only.
   mutable uint64_t refused_bytes = 0;
   uint64_t evictions = 0;  // Of its branches, since the opening; in memory only.
   bool HasRoom(uint64_t more) const {
-    return policy.max_bytes == UINT64_MAX || bytes + joined_bytes + more <= policy.max_bytes;
+    return policy.max_bytes == UINT64_MAX || bytes + coalesced_bytes + more <= policy.max_bytes;
   }
   bool empty() const { return branches == 0 && nodes == 0 && policy == NamespacePolicy(); }
 };
@@ -139,30 +139,30 @@ struct Node {
   const Ref* farthest() const {
     return refs.empty() || *refs.rbegin() < refs_from ? nullptr : &*refs.rbegin();
   }
-  // It may reach beyond its farthest ref. In Leftovers::loose then.
-  bool loose = false;
+  // It may reach beyond its farthest ref. In Leftovers::untrimmed then.
+  bool untrimmed = false;
 
   // The index's version of a list of this node (tree_records.h): its chunks, and how many of its
-  // entries are still as they were dumped.
-  struct DumpedList {
+  // entries are still as they were flushed.
+  struct FlushedList {
     uint32_t chunks = 0;
     size_t same = 0;
     void Changed(size_t index) { same = std::min(same, index); }
   };
-  struct Dumped {
-    std::vector<DumpedList> lanes;   // Empty: nothing yet.
+  struct Flushed {
+    std::vector<FlushedList> lanes;  // Empty: nothing yet.
     uint64_t parent = 0, start = 0;  // And the position at which it leaves it.
-    bool loose = false;
-    DumpedList samplers, metadata, derived, spans;
+    bool untrimmed = false;
+    FlushedList samplers, metadata, derived, spans;
     void LaneChanged(size_t lane, size_t index) {
       if (!lanes.empty()) lanes[lane].Changed(index);
     }
-    bool SameChunks(const Dumped& other) const;
+    bool SameChunks(const Flushed& other) const;
   };
-  Dumped dumped;
+  Flushed flushed;
   bool in_index = false;
   bool dirty = false;      // In DirtyRecords.
-  bool off_clock = false;  // Trim found it changed; the next dump puts it back.
+  bool off_clock = false;  // Trim found it changed; the next tree flush puts it back.
   bool gone = false;       // Nothing needs it. Stays until the index knows.
   // Since it was last sealed, or came into memory.
   uint64_t unsealed_deltas = 0, unsealed_tokens = 0;
@@ -195,7 +195,7 @@ struct Head {
   uint64_t expires_at_ns() const { return ExpiryOf(keep, used_at_ns); }
 
   // Its state in the index.
-  struct Dumped {
+  struct Flushed {
     bool there = false;
     std::string name;
     uint64_t node = 0, length = 0;
@@ -203,7 +203,7 @@ struct Head {
     uint64_t used_at_ns = 0;
     bool kv_evicted = false;
   };
-  Dumped dumped;
+  Flushed flushed;
   bool dirty = false;         // In DirtyRecords.
   bool off_clock = false;     // As of a node.
   bool gone = false;          // Dropped. Stays until the index knows.

@@ -15,7 +15,7 @@ namespace cairn::engine {
 
 namespace {
 
-constexpr size_t kChunkEntries = 64;  // Some 4 KiB: what one more delta costs in a dump.
+constexpr size_t kChunkEntries = 64;  // Some 4 KiB: what one more delta costs in a tree flush.
 
 // Fields of a node; on disk, never change.
 enum NodeField : uint16_t {
@@ -25,8 +25,8 @@ enum NodeField : uint16_t {
   kNodeLanes = 4,   // LaneBytes each.
   kNodeStates = 5,  // Chunks of samplers, metadata, spans: u32 each.
   kNodeNamespace = 6,
-  kNodeKvGone = 7,  // 1, or absent.
-  kNodeLoose = 8,   // 1: it has a D record; or absent.
+  kNodeKvGone = 7,     // 1, or absent.
+  kNodeUntrimmed = 8,  // 1: it has a D record; or absent.
   // 1: some of its extents are approximate; or absent. So that a reader which does not know them
   // refuses.
   kNodeApproximate = 9,
@@ -117,7 +117,7 @@ uint32_t Chunks(size_t entries) {
 // The chunks of `entries` from that of `first_changed` on; deletes those beyond the end.
 template <typename T>
 Status PutChunks(uint64_t node, uint16_t lane, const std::vector<T>& entries, size_t first_changed,
-                 uint32_t dumped_chunks, sstable::WriteBatch* batch) {
+                 uint32_t flushed_chunks, sstable::WriteBatch* batch) {
   using Packed = decltype(Pack(std::declval<const T&>()));
   const uint32_t chunks = Chunks(entries.size());
   for (auto chunk = static_cast<uint32_t>(first_changed / kChunkEntries); chunk < chunks; ++chunk) {
@@ -127,7 +127,7 @@ Status PutChunks(uint64_t node, uint16_t lane, const std::vector<T>& entries, si
     CAIRN_RETURN_IF_ERROR(batch->Put(ChunkKey(node, lane, chunk),
                                      Text(std::as_bytes(std::span<const Packed>(packed)))));
   }
-  for (uint32_t chunk = chunks; chunk < dumped_chunks; ++chunk) {
+  for (uint32_t chunk = chunks; chunk < flushed_chunks; ++chunk) {
     CAIRN_RETURN_IF_ERROR(batch->Delete(ChunkKey(node, lane, chunk)));
   }
   return Status::Ok();
@@ -151,38 +151,38 @@ Status GetChunk(std::string_view key, std::string_view value, std::vector<T>* en
 
 // Deletes the ref by which the index knows it on its parent.
 Status DeleteEdge(const Node& node, sstable::WriteBatch* batch) {
-  const Node::Dumped& dumped = node.dumped;
-  if (dumped.parent == 0) return Status::Ok();
-  return batch->Delete(RefKey(dumped.parent, {dumped.start, Ref::kEdge, node.id}));
+  const Node::Flushed& flushed = node.flushed;
+  if (flushed.parent == 0) return Status::Ok();
+  return batch->Delete(RefKey(flushed.parent, {flushed.start, Ref::kEdge, node.id}));
 }
 
 }  // namespace
 
-bool Node::Dumped::SameChunks(const Dumped& other) const {
-  const auto same = [](const DumpedList& a, const DumpedList& b) { return a.chunks == b.chunks; };
+bool Node::Flushed::SameChunks(const Flushed& other) const {
+  const auto same = [](const FlushedList& a, const FlushedList& b) { return a.chunks == b.chunks; };
   return std::equal(lanes.begin(), lanes.end(), other.lanes.begin(), other.lanes.end(), same) &&
          same(samplers, other.samplers) && same(metadata, other.metadata) &&
          same(derived, other.derived) && same(spans, other.spans);
 }
 
 Status PutNode(const Node& node, sstable::WriteBatch* batch) {
-  const Node::Dumped& dumped = node.dumped;
+  const Node::Flushed& flushed = node.flushed;
   std::vector<LaneBytes> lanes;
   for (size_t i = 0; i < node.lanes.size(); ++i) {
     const Lane& lane = node.lanes[i];
     lanes.push_back({lane.start, lane.end, Chunks(lane.extents.size()), 0});
     CAIRN_RETURN_IF_ERROR(PutChunks(node.id, static_cast<uint16_t>(i), lane.extents,
-                                    dumped.lanes.empty() ? 0 : dumped.lanes[i].same,
-                                    dumped.lanes.empty() ? 0 : dumped.lanes[i].chunks, batch));
+                                    flushed.lanes.empty() ? 0 : flushed.lanes[i].same,
+                                    flushed.lanes.empty() ? 0 : flushed.lanes[i].chunks, batch));
   }
-  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kSamplerLane, node.samplers, dumped.samplers.same,
-                                  dumped.samplers.chunks, batch));
-  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kMetadataLane, node.metadata, dumped.metadata.same,
-                                  dumped.metadata.chunks, batch));
-  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kDerivedLane, node.derived, dumped.derived.same,
-                                  dumped.derived.chunks, batch));
+  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kSamplerLane, node.samplers, flushed.samplers.same,
+                                  flushed.samplers.chunks, batch));
+  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kMetadataLane, node.metadata, flushed.metadata.same,
+                                  flushed.metadata.chunks, batch));
+  CAIRN_RETURN_IF_ERROR(PutChunks(node.id, kDerivedLane, node.derived, flushed.derived.same,
+                                  flushed.derived.chunks, batch));
   CAIRN_RETURN_IF_ERROR(
-      PutChunks(node.id, kSpanLane, node.spans, dumped.spans.same, dumped.spans.chunks, batch));
+      PutChunks(node.id, kSpanLane, node.spans, flushed.spans.same, flushed.spans.chunks, batch));
   const std::array<uint32_t, 3> states = {Chunks(node.samplers.size()),
                                           Chunks(node.metadata.size()), Chunks(node.spans.size())};
   FieldWriter fields;
@@ -193,7 +193,7 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
   fields.Bytes(kNodeStates, std::as_bytes(std::span(states)));
   if (!node.ns.empty()) fields.Text(kNodeNamespace, node.ns);
   if (node.kv_gone) fields.U64(kNodeKvGone, 1);
-  if (node.loose) fields.U64(kNodeLoose, 1);
+  if (node.untrimmed) fields.U64(kNodeUntrimmed, 1);
   const auto approximate = [](const Lane& lane) {
     return std::any_of(lane.extents.begin(), lane.extents.end(),
                        [](const Extent& extent) { return !extent.exact; });
@@ -202,10 +202,11 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
     fields.U64(kNodeApproximate, 1);
   }
   if (!node.derived.empty()) fields.U64(kNodeDerived, Chunks(node.derived.size()));
-  if (node.loose && !dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
-  if (!node.loose && dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
+  if (node.untrimmed && !flushed.untrimmed)
+    CAIRN_RETURN_IF_ERROR(batch->Put(Key('D', node.id), ""));
+  if (!node.untrimmed && flushed.untrimmed) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   const uint64_t start = node.lanes[kTokenLane].start;
-  if (dumped.parent != node.parent || dumped.start != start) {
+  if (flushed.parent != node.parent || flushed.start != start) {
     CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
     if (node.parent != 0) {
       CAIRN_RETURN_IF_ERROR(batch->Put(RefKey(node.parent, {start, Ref::kEdge, node.id}), ""));
@@ -216,21 +217,21 @@ Status PutNode(const Node& node, sstable::WriteBatch* batch) {
 
 Status DeleteNode(const Node& node, sstable::WriteBatch* batch) {
   if (!node.in_index) return Status::Ok();
-  const auto chunks = [&](uint16_t lane, const Node::DumpedList& list) {
+  const auto chunks = [&](uint16_t lane, const Node::FlushedList& list) {
     for (uint32_t chunk = 0; chunk < list.chunks; ++chunk) {
       CAIRN_RETURN_IF_ERROR(batch->Delete(ChunkKey(node.id, lane, chunk)));
     }
     return Status::Ok();
   };
-  for (size_t i = 0; i < node.dumped.lanes.size(); ++i) {
-    CAIRN_RETURN_IF_ERROR(chunks(static_cast<uint16_t>(i), node.dumped.lanes[i]));
+  for (size_t i = 0; i < node.flushed.lanes.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(chunks(static_cast<uint16_t>(i), node.flushed.lanes[i]));
   }
-  CAIRN_RETURN_IF_ERROR(chunks(kSamplerLane, node.dumped.samplers));
-  CAIRN_RETURN_IF_ERROR(chunks(kMetadataLane, node.dumped.metadata));
-  CAIRN_RETURN_IF_ERROR(chunks(kDerivedLane, node.dumped.derived));
-  CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.dumped.spans));
+  CAIRN_RETURN_IF_ERROR(chunks(kSamplerLane, node.flushed.samplers));
+  CAIRN_RETURN_IF_ERROR(chunks(kMetadataLane, node.flushed.metadata));
+  CAIRN_RETURN_IF_ERROR(chunks(kDerivedLane, node.flushed.derived));
+  CAIRN_RETURN_IF_ERROR(chunks(kSpanLane, node.flushed.spans));
   CAIRN_RETURN_IF_ERROR(DeleteEdge(node, batch));
-  if (node.dumped.loose) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
+  if (node.flushed.untrimmed) CAIRN_RETURN_IF_ERROR(batch->Delete(Key('D', node.id)));
   return batch->Delete(Key('N', node.id));
 }
 
@@ -244,25 +245,25 @@ Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view val
   node->owner = fields.U64Or(kNodeOwner, 0);
   node->ns = fields.TextOr(kNodeNamespace, "");
   node->kv_gone = fields.U64Or(kNodeKvGone, 0) != 0;
-  node->loose = fields.U64Or(kNodeLoose, 0) != 0;
+  node->untrimmed = fields.U64Or(kNodeUntrimmed, 0) != 0;
   const auto lanes = fields.BytesOr(kNodeLanes, {});
   if (lanes.empty() || lanes.size() % sizeof(LaneBytes) != 0) return Damaged(key, "bad lanes");
   for (size_t at = 0; at < lanes.size(); at += sizeof(LaneBytes)) {
     LaneBytes lane;
     std::memcpy(&lane, lanes.data() + at, sizeof(lane));
     node->lanes.push_back({lane.start, lane.end, {}});
-    node->dumped.lanes.push_back({lane.chunks, 0});
+    node->flushed.lanes.push_back({lane.chunks, 0});
   }
   const auto states = fields.BytesOr(kNodeStates, {});
   std::array<uint32_t, 3> chunks{};
   if (states.size() != sizeof(chunks)) return Damaged(key, "bad states");
   std::memcpy(chunks.data(), states.data(), sizeof(chunks));
-  node->dumped.samplers.chunks = chunks[0];
-  node->dumped.metadata.chunks = chunks[1];
-  node->dumped.spans.chunks = chunks[2];
+  node->flushed.samplers.chunks = chunks[0];
+  node->flushed.metadata.chunks = chunks[1];
+  node->flushed.spans.chunks = chunks[2];
   const uint64_t derived = fields.U64Or(kNodeDerived, 0);
   if (derived > UINT32_MAX) return Damaged(key, "bad states");
-  node->dumped.derived.chunks = static_cast<uint32_t>(derived);
+  node->flushed.derived.chunks = static_cast<uint32_t>(derived);
   return node;
 }
 
@@ -277,22 +278,22 @@ Status AddChunk(std::string_view key, std::string_view value, Node* node) {
   return GetChunk(key, value, &node->lanes[lane].extents);
 }
 
-void NoteDumped(Node* node) {
-  const auto note = [](Node::DumpedList* list, size_t entries) {
+void MarkFlushed(Node* node) {
+  const auto note = [](Node::FlushedList* list, size_t entries) {
     *list = {Chunks(entries), entries};
   };
   node->in_index = true;
-  node->dumped.parent = node->parent;
-  node->dumped.start = node->lanes[kTokenLane].start;
-  node->dumped.loose = node->loose;
-  node->dumped.lanes.resize(node->lanes.size());
+  node->flushed.parent = node->parent;
+  node->flushed.start = node->lanes[kTokenLane].start;
+  node->flushed.untrimmed = node->untrimmed;
+  node->flushed.lanes.resize(node->lanes.size());
   for (size_t i = 0; i < node->lanes.size(); ++i) {
-    note(&node->dumped.lanes[i], node->lanes[i].extents.size());
+    note(&node->flushed.lanes[i], node->lanes[i].extents.size());
   }
-  note(&node->dumped.samplers, node->samplers.size());
-  note(&node->dumped.metadata, node->metadata.size());
-  note(&node->dumped.derived, node->derived.size());
-  note(&node->dumped.spans, node->spans.size());
+  note(&node->flushed.samplers, node->samplers.size());
+  note(&node->flushed.metadata, node->metadata.size());
+  note(&node->flushed.derived, node->derived.size());
+  note(&node->flushed.spans, node->spans.size());
 }
 
 }  // namespace cairn::engine

@@ -10,7 +10,7 @@ namespace cairn::engine {
 
 namespace {
 
-// Field ids of an op table; on disk, never change.
+// Field ids of an op; on disk, never change.
 enum OpField : uint16_t {
   kCore = 1,
   kName = 2,
@@ -54,7 +54,7 @@ bool FromBytes(std::span<const std::byte> bytes, T* value) {
 }
 
 Status Damaged(const std::string& what) {
-  return Status(StatusCode::kCorruption, "op table: " + what);
+  return Status(StatusCode::kCorruption, "op fields: " + what);
 }
 
 bool KindExists(uint16_t kind) {
@@ -83,7 +83,7 @@ const char* OpKindName(uint16_t kind) {
     case OpKind::kKeep: return "keep";
     case OpKind::kNamespace: return "namespace";
     case OpKind::kJoin: return "join";
-    case OpKind::kCut: return "cut";
+    case OpKind::kTrim: return "cut";  // The name that tools print.
     case OpKind::kDerive: return "derive";
   }
   return "unknown";
@@ -195,9 +195,9 @@ Result<std::vector<Op>> DecodeRecord(const wal::RecordView& record) {
     return ops;
   }
   CAIRN_ASSIGN_OR_RETURN(const FieldReader reader, FieldReader::Parse(record.fields));
-  CAIRN_RETURN_IF_ERROR(reader.CheckCritical(std::array<uint16_t, 1>{kOpTableField}));
+  CAIRN_RETURN_IF_ERROR(reader.CheckCritical(std::array<uint16_t, 1>{kOpFieldsField}));
   for (const Field& field : reader.fields()) {
-    if (field.id != kOpTableField) continue;
+    if (field.id != kOpFieldsField) continue;
     CAIRN_ASSIGN_OR_RETURN(Op op, DecodeOp(field.value));
     ops.push_back(std::move(op));
   }

@@ -4,9 +4,9 @@
 // created and whether a rewind happened in place, so that replay repeats decisions instead of
 // taking them again. The kinds and field ids are on disk and never change.
 //
-//   record of one op:  kind = the op's kind, fields = op table
-//   batch:             kind = kBatch,        fields = one kTable field (id kOpTable) per op
-//   op table:          core (48 bytes), then as the kind needs: name, namespace, model spec,
+//   record of one op:  kind = the op's kind, fields = op fields
+//   batch:             kind = kBatch,        fields = one kTable field (kOpFieldsField) per op
+//   op fields:         core (48 bytes), then as the kind needs: name, namespace, model spec,
 //                      lane ranges (24 bytes each), content spans (40 bytes each), sealed ranges
 //                      (32 bytes each), table (16 bytes), policy (24 bytes), approximate, source
 //                      node (8 bytes each); engine/FORMAT.md has them byte by byte
@@ -55,7 +55,7 @@ enum class OpKind : uint16_t {
   kKeep = 13,   // branch; policy: pinned, priority, ttl.
   kNamespace = 14,  // namespace; policy: cap, what may be evicted and what is kept, ttl.
   kJoin = 15,       // node, other: its parent, which nothing else needs; the node takes it in.
-  kCut = 16,        // node, position: where it ends from now on, since nothing reaches beyond.
+  kTrim = 16,       // node, position: where it ends from now on, since nothing reaches beyond.
   // node, position, other: kind, table: computed from the path up to there. Without a table: the
   // mark of that kind is removed.
   kDerive = 17,
@@ -64,7 +64,7 @@ const char* OpKindName(uint16_t kind);
 
 // Flags of the core.
 inline constexpr uint16_t kOpNewNode = 1;  // kAppend: `node` is made, child of `other`.
-inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is cut.
+inline constexpr uint16_t kOpInPlace = 2;  // kRewind: the node itself is trimmed.
 inline constexpr uint16_t kOpKnown = 4;    // kModel: known; settings it left unset are set now.
 
 // A lane is a stream with its own length along a path: tokens, or the KV of one layer group.
@@ -97,13 +97,13 @@ struct SealedRange {
 };
 static_assert(sizeof(SealedRange) == 32);
 
-// kAppend: the table that its sealed ranges lie in. kDerive: the derived one. (kSeal has number and
-// bytes in its core.)
-struct OpTable {
+// Names a snapshot table. kAppend: the one that its sealed ranges lie in. kDerive: the derived one.
+// (kSeal has number and bytes in its core.)
+struct TableRef {
   uint64_t number = 0;
   uint64_t bytes = 0;  // Of the file.
 };
-static_assert(sizeof(OpTable) == 16);
+static_assert(sizeof(TableRef) == 16);
 
 // Retention of a branch (kKeep, also with kCreate and kFork) or of a namespace.
 struct OpPolicy {
@@ -154,7 +154,7 @@ struct Op {
   std::vector<LaneRange> lanes;
   std::vector<ContentSpan> spans;
   std::vector<SealedRange> sealed;
-  OpTable table;
+  TableRef table;
   std::optional<OpPolicy> policy{};
   bool exact = true;         // kAppend, kFill: Delta::exact, of all KV of the op and of its parts.
   uint64_t source_node = 0;  // kFork: the node that is forked, if no branch is.
@@ -165,7 +165,7 @@ void EncodeOp(const Op& op, FieldWriter* into);
 Result<Op> DecodeOp(std::span<const std::byte> fields);
 // The ops of a record: one, or those of a batch.
 Result<std::vector<Op>> DecodeRecord(const wal::RecordView& record);
-inline constexpr uint16_t kOpTableField = 16;  // In a record of kind kBatch.
+inline constexpr uint16_t kOpFieldsField = 16;  // In a record of kind kBatch.
 
 std::vector<std::byte> EncodeModel(const ModelSpec& spec);
 Result<ModelSpec> DecodeModel(std::span<const std::byte> bytes);

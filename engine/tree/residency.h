@@ -5,7 +5,7 @@
 // path is in memory; each node counts its users. Part of a Tree: the commit lock guards it. No I/O.
 //
 // Room is made by a clock: an entry that was used since the hand passed last gets another round. A
-// node goes after its last user. A changed entry leaves the clock until it is dumped, so that the
+// node goes after its last user. A changed entry leaves the clock until it is flushed, so that the
 // hand does not pass it again and again while most entries are changed.
 #pragma once
 
@@ -69,7 +69,7 @@ class Residency {
   // REQUIRES: its number is not known. Nothing is charged for it yet.
   Head* AddHead(Head head);
   Node* AddNode(std::unique_ptr<Node> node);
-  void NoteLoad() { ++loads_; }  // One of them came from the index.
+  void CountLoad() { ++loads_; }  // One of them came from the index.
   // Forgets it, if it is there. Its name, its users and its ref on its node are the caller's to
   // remove. Cannot fail.
   void RemoveHead(uint64_t branch);
@@ -79,8 +79,8 @@ class Residency {
   // Keeps a node in memory, as long as it lives. REQUIRES: it is there.
   void Use(uint64_t node) { ++nodes_.at(node)->users; }
   void Unuse(uint64_t node);
-  // Drops entries that were not used for longest, are unused now and unchanged since their dump,
-  // until at most `max_bytes` are left or `steps` entries were examined.
+  // Drops entries that were not used for longest, are unused now and unchanged since their tree
+  // flush, until at most `max_bytes` are left or `steps` entries were examined.
   void Trim(size_t max_bytes, size_t steps = SIZE_MAX);
   void TrimRefs(uint64_t node);  // REQUIRES: the index has all of them.
 

@@ -11,7 +11,7 @@ namespace cairn::engine {
 
 void SealQueue::Reserve(size_t more) { ReserveMore(&due_, more); }
 
-void SealQueue::Note(Node* node, uint64_t tokens, const ModelSpec& model) {
+void SealQueue::Add(Node* node, uint64_t tokens, const ModelSpec& model) {
   ++node->unsealed_deltas;
   node->unsealed_tokens += tokens;
   const bool due = (deltas_ != 0 && node->unsealed_deltas >= deltas_) ||

@@ -24,7 +24,7 @@ class SealQueue {
   }
   void Reserve(size_t more);
   // Counts one delta more, of `tokens` tokens. Cannot fail. REQUIRES: Reserve made room.
-  void Note(Node* node, uint64_t tokens, const ModelSpec& model);
+  void Add(Node* node, uint64_t tokens, const ModelSpec& model);
   // Takes the nodes that are due; their counts restart from zero.
   std::vector<uint64_t> Take(Residency* memory);
   uint64_t bytes() const { return bytes_; }  // Of the due ones' KV, about.

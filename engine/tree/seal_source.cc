@@ -57,7 +57,7 @@ void CollectSealSources(const Tree& tree, uint64_t id,
 }
 
 // Each lane is compared extent by extent: the first that is not the one that was read ends the
-// range. An append in place of a cut part is never mistaken for it, since its place differs.
+// range. An append in place of a trimmed part is never mistaken for it, since its place differs.
 Op ResolveSeal(const Tree& tree, uint64_t table, uint64_t table_bytes,
                std::span<const SealSource> sources) {
   Op op;
@@ -82,7 +82,7 @@ Op ResolveSeal(const Tree& tree, uint64_t table, uint64_t table_bytes,
           break;
         }
         same += extent->count;
-        if (extent->count < read.count) break;  // Cut: nothing behind it is what was read.
+        if (extent->count < read.count) break;  // Trimmed: nothing behind it is what was read.
         ++extent;
       }
     }

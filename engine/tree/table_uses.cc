@@ -25,7 +25,7 @@ void TableUses::Use(const Place& place, uint64_t count, int sign) {
   use.dirty = true;
 }
 
-void TableUses::Name(const OpTable& table, uint64_t stored_bytes) {
+void TableUses::Name(const TableRef& table, uint64_t stored_bytes) {
   TableUse& use = tables_.try_emplace(table.number, TableUse{table.bytes, 0, 0}).first->second;
   use.sealed_bytes += stored_bytes;
   use.dirty = true;
@@ -44,11 +44,11 @@ void TableUses::Forget(uint64_t number) {
   tables_.erase(it);
 }
 
-void TableUses::NoteJoined(std::span<const Joined> joined) {
+void TableUses::AddJoined(std::span<const Joined> joined) {
   joined_.insert(joined_.end(), joined.begin(), joined.end());
 }
 
-void TableUses::NoteDumped() {
+void TableUses::MarkFlushed() {
   for (auto& [number, table] : tables_) table.dirty = false;
   joined_.clear();
 }

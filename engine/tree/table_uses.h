@@ -26,20 +26,20 @@ class TableUses {
   // place that is not in a table. Cannot fail.
   void Use(const Place& place, uint64_t count, int sign);
   // From now on the tree knows the table; `stored_bytes` more of it are in use.
-  void Name(const OpTable& table, uint64_t stored_bytes);
+  void Name(const TableRef& table, uint64_t stored_bytes);
   // Undoes Name. `was_new`: the table is forgotten with it. Cannot fail.
   void Unname(uint64_t number, uint64_t stored_bytes, bool was_new);
   void Load(uint64_t number, const TableUse& use) { tables_[number] = use; }
   // The table's file is gone. REQUIRES: it is known, and nothing in it is live.
   void Forget(uint64_t number);
 
-  // {table, node} since the last dump: content of the node lies in this table under the number of a
-  // node that it was joined with; some twice.
+  // {table, node} since the last tree flush: content of the node lies in this table under the
+  // number of a node that it was joined with; some twice.
   using Joined = std::pair<uint64_t, uint64_t>;
   std::span<const Joined> joined() const { return joined_; }
-  void NoteJoined(std::span<const Joined> joined);
+  void AddJoined(std::span<const Joined> joined);
 
-  void NoteDumped();  // The index has all of it. Cannot fail.
+  void MarkFlushed();  // The index has all of it. Cannot fail.
 
  private:
   std::map<uint64_t, TableUse> tables_;

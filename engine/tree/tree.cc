@@ -11,7 +11,7 @@ Status NoBranch(uint64_t branch) {
   return Status(StatusCode::kNotFound, "branch #" + std::to_string(branch) + " does not exist");
 }
 
-Status Unfit(const Op& op, const std::string& what) {
+Status DoesNotApply(const Op& op, const std::string& what) {
   return Status(StatusCode::kCorruption, std::string(OpKindName(static_cast<uint16_t>(op.kind))) +
                                              " of branch #" + std::to_string(op.branch) +
                                              " does not fit the tree: " + what);
@@ -43,7 +43,7 @@ void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
   node->use->bytes += factor * (extent.place.Share(extent.count) - raw_bytes);
 }
 
-void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
+void Tree::MarkUsed(uint64_t branch, uint64_t now_ns) {
   Head* const head = residency_.MutableHead(branch);
   if (head == nullptr) return;
   dirty_.Touch(head);
@@ -51,7 +51,7 @@ void Tree::NoteUsed(uint64_t branch, uint64_t now_ns) {
   head->reused = true;
 }
 
-void Tree::NoteUsedBefore(uint64_t branch, uint64_t now_ns) {
+void Tree::MarkUsedBefore(uint64_t branch, uint64_t now_ns) {
   Head* const head = residency_.MutableHead(branch);
   if (head == nullptr || head->used_at_ns <= now_ns) return;
   dirty_.Touch(head);
@@ -59,7 +59,7 @@ void Tree::NoteUsedBefore(uint64_t branch, uint64_t now_ns) {
 }
 
 void Tree::ForgetTable(uint64_t table) {
-  dirty_.NoteGoneTable(table);
+  dirty_.AddGoneTable(table);
   table_uses_.Forget(table);
 }
 

@@ -7,7 +7,7 @@
 // not have yet:
 //   - models and tables, always;
 //   - some branches, and with each of them every node of its path;
-//   - everything that changed since the last dump, also what was removed since then.
+//   - everything that changed since the last tree flush, also what was removed since then.
 // So decisions about a branch in memory need no read. tree_loader.h loads whatever is missing
 // before the lock is held for good.
 //
@@ -54,8 +54,9 @@ struct Part {
 };
 
 // Errors that several parts of the tree return.
-Status NoBranch(uint64_t branch);                     // kNotFound.
-Status Unfit(const Op& op, const std::string& what);  // kCorruption: only a bad log can bring it.
+Status NoBranch(uint64_t branch);  // kNotFound.
+Status DoesNotApply(const Op& op,
+                    const std::string& what);  // kCorruption: only a bad log can bring it.
 
 class Tree {
  public:
@@ -82,10 +83,10 @@ class Tree {
   using Namespaces = TreeSums::Namespaces;
   const Namespaces& namespaces() const { return sums_.namespaces(); }
   const NamespaceUse* FindNamespace(std::string_view ns) const { return sums_.FindNamespace(ns); }
-  // Raw bytes that died in tables (TableUses::died_bytes), and those that loose nodes will lose
-  // when they are cut.
+  // Raw bytes that died in tables (TableUses::died_bytes), and those that untrimmed nodes will lose
+  // when they are trimmed.
   uint64_t dead_noted_bytes() const {
-    return table_uses_.died_bytes() + leftovers_.loose_bytes_noted();
+    return table_uses_.died_bytes() + leftovers_.untrimmed_bytes();
   }
 
   // --- The parts
@@ -125,9 +126,9 @@ class Tree {
   // fail.
   void UseExtent(Node* node, size_t lane, const Extent& extent, int sign);
   // The branch was read, or forked. Logged nowhere; may throw.
-  void NoteUsed(uint64_t branch, uint64_t now_ns);
+  void MarkUsed(uint64_t branch, uint64_t now_ns);
   // The same for a branch whose recorded use lies in the future.
-  void NoteUsedBefore(uint64_t branch, uint64_t now_ns);
+  void MarkUsedBefore(uint64_t branch, uint64_t now_ns);
   // The table's file is gone. REQUIRES: nothing in it is live.
   void ForgetTable(uint64_t table);
 

@@ -30,7 +30,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
   tree_->seal_queue().Reserve(unsealed_.capacity());
   tree_->logged().Reserve(touched_.size() + 1 + parts.size() + op.lanes.size());
   ReserveMore(&left_, 2);
-  // Each of them may end in a node that cannot be decided yet, or in a loose one.
+  // Each of them may end in a node that cannot be decided yet, or in an untrimmed one.
   tree_->leftovers().Reserve(left_.capacity());
   Status status;
   switch (op.kind) {
@@ -47,10 +47,10 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
     case OpKind::kKeep: status = ApplyKeep(op); break;
     case OpKind::kNamespace: status = ApplyNamespace(op); break;
     case OpKind::kJoin: status = ApplyJoin(op); break;
-    case OpKind::kCut: status = ApplyCut(op); break;
+    case OpKind::kTrim: status = ApplyTrim(op); break;
     case OpKind::kDerive: status = ApplyDerive(op); break;
     case OpKind::kPart:
-    case OpKind::kBatch: status = Unfit(op, "not a change of its own"); break;
+    case OpKind::kBatch: status = DoesNotApply(op, "not a change of its own"); break;
   }
   ++op_index_;
   return status;
@@ -76,21 +76,21 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     settle_marks(node.samplers);
     settle_marks(node.metadata);
     tree_->residency().Charge(&node);
-    NoteLogged(location.segment, id);
+    RecordLogged(location.segment, id);
   }
   for (const Filled& filled : filled_) {
     std::vector<Extent>& extents =
         tree_->residency().MutableNode(filled.node)->lanes[filled.lane].extents;
     const auto at = std::partition_point(extents.begin(), extents.end(),
                                          [&](const Extent& e) { return e.begin < filled.begin; });
-    // A later op of the batch may have cut it off.
+    // A later op of the batch may have trimmed it off.
     if (at == extents.end() || at->place.known()) continue;
     at->place.log = location;
     at->prefix_bytes = location.bytes;
   }
   for (const auto& [id, tokens] : unsealed_) {
     Node* const node = tree_->residency().MutableNode(id);
-    if (node != nullptr) tree_->seal_queue().Note(node, tokens, tree_->ModelOf(*node));
+    if (node != nullptr) tree_->seal_queue().Add(node, tokens, tree_->ModelOf(*node));
   }
   for (const uint64_t node : left_) CollectDead(tree_, node);
   Clear();
@@ -105,8 +105,8 @@ void TreeChanges::Clear() {
 
 // Apply reserved the room. Notes the node even if it is the last entry: that entry may be about to
 // be forgotten, because its content was sealed (LoggedNodes::Forget).
-void TreeChanges::NoteLogged(uint64_t segment, uint64_t node) {
-  tree_->logged().Note(segment, node);
+void TreeChanges::RecordLogged(uint64_t segment, uint64_t node) {
+  tree_->logged().Add(segment, node);
 }
 
 }  // namespace cairn::engine

@@ -41,18 +41,18 @@ class TreeChanges final : public Transaction::Participant {
   Status ApplyKeep(const Op& op);
   Status ApplyNamespace(const Op& op);
   Status ApplyJoin(const Op& op);
-  Status ApplyCut(const Op& op);
+  Status ApplyTrim(const Op& op);
   Status ApplyDerive(const Op& op);
   void DropDerived(Node* node, uint64_t beyond);
   void ReplaceDerived(Node* node, size_t first, size_t last, std::vector<Mark> now);
-  void NoteMoved(const Node& parent, uint64_t to);
+  void RecordMoved(const Node& parent, uint64_t to);
   void RelinkAbove(const Node& parent, uint64_t to);
   void TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& ends);
   void EvictRange(Node* node, uint32_t lane, uint64_t begin);
   void NeedKv(Node* node);
   void ReplaceExtents(Node* node, size_t lane, size_t first, size_t last,
                       std::vector<Extent> extents);
-  void NameTable(const OpTable& table, uint64_t stored_bytes);
+  void NameTable(const TableRef& table, uint64_t stored_bytes);
   Status SealLane(Node* node, const SealedRange& range, const Place& place);
   Status SealMark(Node* node, const SealedRange& range, const Place& place);
 
@@ -61,9 +61,9 @@ class TreeChanges final : public Transaction::Participant {
   Status AddRange(Node* node, Head* head, const LaneRange& range, const Extent& as);
   Node* MakeNode(const Op& op, const Head& head);
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
-  void CutNode(Node* node, const std::vector<uint64_t>& lengths);
+  void TrimNode(Node* node, const std::vector<uint64_t>& lengths);
   void UseId(uint64_t id);
-  void NoteLogged(uint64_t segment, uint64_t node);
+  void RecordLogged(uint64_t segment, uint64_t node);
 
   void Clear();
 

@@ -41,17 +41,18 @@ class RecordCheck {
       if (node.parent != 0 && !node.referred) Bad(key, "its parent does not know of it");
       if (!node.farthest.has_value()) {
         Bad(key, "nothing needs it");
-      } else if (node.loose ? *node.farthest > node.end : *node.farthest != node.end) {
+      } else if (node.untrimmed ? *node.farthest > node.end : *node.farthest != node.end) {
         Bad(key, "it ends at " + std::to_string(node.end) + ", what needs it at " +
                      std::to_string(*node.farthest));
       }
-      if (node.loose != (loose_.erase(id) != 0)) Bad(Key('D', id), "its node says something else");
+      if (node.untrimmed != (untrimmed_.erase(id) != 0))
+        Bad(Key('D', id), "its node says something else");
       const auto parent = nodes_.find(node.parent);
       if (parent != nodes_.end() && parent->second.kv_gone && !node.kv_gone) {
         Bad(key, "it needs KV of its parent, where nothing is needed");
       }
     }
-    for (const uint64_t id : loose_) Bad(Key('D', id), "its node is missing");
+    for (const uint64_t id : untrimmed_) Bad(Key('D', id), "its node is missing");
     for (const auto& [id, head] : heads_) {
       const std::string key = Key('H', id);
       CheckModel(key, head.model, head.lanes);
@@ -82,7 +83,7 @@ class RecordCheck {
   struct SeenNode {
     uint64_t model, parent, start, end;
     size_t lanes;
-    bool kv_gone = false, loose = false;
+    bool kv_gone = false, untrimmed = false;
     bool referred = false;
     std::optional<uint64_t> farthest{};  // Of its refs.
   };
@@ -126,7 +127,7 @@ class RecordCheck {
       case 'C': return key == kCountsKey ? Status::Ok() : wrong_size();
       case 'D':
         if (key.size() != kIdKeyBytes) return wrong_size();
-        loose_.insert(GetBig(key.substr(1)));
+        untrimmed_.insert(GetBig(key.substr(1)));
         return Status::Ok();
       case 'F': return key.size() == kJoinedKeyBytes ? Status::Ok() : wrong_size();
       case 'H': return CheckNumber(key, value);
@@ -205,9 +206,9 @@ class RecordCheck {
     const std::unique_ptr<Node> node = std::move(node_);
     if (node == nullptr) return;
     const std::string key = Key('N', node->id);
-    const Node::Dumped said = node->dumped;
-    NoteDumped(node.get());
-    const bool misses_chunks = !node->dumped.SameChunks(said);
+    const Node::Flushed said = node->flushed;
+    MarkFlushed(node.get());
+    const bool misses_chunks = !node->flushed.SameChunks(said);
     if (whole_ && misses_chunks) Bad(key, "chunks are missing");
     if (whole_ && !misses_chunks) Take(CheckNode(key, *node));
     ++namespaces_[node->ns].nodes;
@@ -217,7 +218,7 @@ class RecordCheck {
                         node->lanes[kTokenLane].end,
                         node->lanes.size(),
                         node->kv_gone,
-                        node->loose};
+                        node->untrimmed};
     for (size_t i = 0; i < node->lanes.size(); ++i) {
       uint64_t position = node->lanes[i].start;
       for (const Extent& extent : node->lanes[i].extents) {
@@ -287,7 +288,7 @@ class RecordCheck {
   std::unordered_map<uint64_t, SeenHead> heads_;
   std::map<std::string, Held, std::less<>> namespaces_;
   std::map<uint64_t, size_t> lanes_of_model_;
-  std::set<uint64_t> loose_;
+  std::set<uint64_t> untrimmed_;
   std::set<uint64_t> tables_;
   std::map<uint64_t, UsedTable> used_tables_;
 };

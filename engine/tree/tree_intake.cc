@@ -10,11 +10,11 @@ namespace cairn::engine {
 
 namespace {
 
-Status Unfit(uint64_t node, const std::string& what) {
+Status BadNode(uint64_t node, const std::string& what) {
   return Status(StatusCode::kCorruption, "the index: node " + std::to_string(node) + ": " + what);
 }
 
-Status UnfitBranch(uint64_t branch, const std::string& what) {
+Status BadBranch(uint64_t branch, const std::string& what) {
   return Status(StatusCode::kCorruption,
                 "the index: branch #" + std::to_string(branch) + ": " + what);
 }
@@ -52,19 +52,19 @@ bool IsStale(Residency* memory, uint64_t node, const Ref& ref) {
 Status CheckFits(const Tree& tree, const Node& node) {
   const auto model = tree.models().find(node.model);
   if (model == tree.models().end() || node.lanes.size() != 1 + model->second->groups.size()) {
-    return Unfit(node.id, "its model is missing or has other groups");
+    return BadNode(node.id, "its model is missing or has other groups");
   }
   const auto has_place = [&](const Place& place) {
     return !place.in_table() || tree.tables().contains(place.table);
   };
   for (const Lane& lane : node.lanes) {
     for (const Extent& extent : lane.extents) {
-      if (!has_place(extent.place)) return Unfit(node.id, "its table is missing");
+      if (!has_place(extent.place)) return BadNode(node.id, "its table is missing");
     }
   }
   for (const std::vector<Mark>* marks : {&node.samplers, &node.metadata, &node.derived}) {
     for (const Mark& mark : *marks) {
-      if (!has_place(mark.place)) return Unfit(node.id, "a state's table is missing");
+      if (!has_place(mark.place)) return BadNode(node.id, "a state's table is missing");
     }
   }
   return Status::Ok();
@@ -77,11 +77,12 @@ Status InsertNode(Tree* tree, std::unique_ptr<Node> node) {
   CAIRN_RETURN_IF_ERROR(CheckFits(*tree, *node));
   Residency& memory = tree->residency();
   Node* const parent = memory.MutableNode(node->parent);
-  if (node->parent != 0 && parent == nullptr) return Unfit(node->id, "its parent is missing");
+  if (node->parent != 0 && parent == nullptr) return BadNode(node->id, "its parent is missing");
   if (parent != nullptr && !BeginsOn(*parent, *node)) {
-    return Unfit(node->id, "it does not begin on its parent");
+    return BadNode(node->id, "it does not begin on its parent");
   }
-  if (tree->FindNamespace(node->ns) == nullptr) return Unfit(node->id, "its namespace is missing");
+  if (tree->FindNamespace(node->ns) == nullptr)
+    return BadNode(node->id, "its namespace is missing");
   node->use = tree->sums().NamespaceOf(node->ns);
   for (Lane& lane : node->lanes) {
     for (const Extent& extent : lane.extents) {
@@ -95,7 +96,7 @@ Status InsertNode(Tree* tree, std::unique_ptr<Node> node) {
   Node* const inserted = memory.AddNode(std::move(node));
   if (parent != nullptr) ++parent->users;
   memory.Charge(inserted);
-  memory.NoteLoad();
+  memory.CountLoad();
   return Status::Ok();
 }
 
@@ -106,13 +107,13 @@ Status InsertHead(Tree* tree, Head head) {
   const auto model = tree->models().find(head.model);
   if (model == tree->models().end() || head.lengths.size() != 1 + model->second->groups.size() ||
       (head.node != 0 && node == nullptr)) {
-    return UnfitBranch(head.id, "its model or its node is missing, or it has other groups");
+    return BadBranch(head.id, "its model or its node is missing, or it has other groups");
   }
   if (node != nullptr && !EndsOn(*node, head)) {
-    return UnfitBranch(head.id, "it does not end on its node");
+    return BadBranch(head.id, "it does not end on its node");
   }
   head.use = tree->FindNamespace(head.ns);
-  if (head.use == nullptr) return UnfitBranch(head.id, "its namespace is missing");
+  if (head.use == nullptr) return BadBranch(head.id, "its namespace is missing");
   memory.RememberHead(head.id);
   // Allocates everything before the first of three places knows the branch.
   Residency::Names name = {{head.ns, head.name, head.id}};
@@ -125,7 +126,7 @@ Status InsertHead(Tree* tree, Head head) {
     ++node->users;
   }
   memory.Charge(inserted);
-  memory.NoteLoad();
+  memory.CountLoad();
   return Status::Ok();
 }
 

@@ -142,7 +142,7 @@ Result<std::optional<uint64_t>> GetModelId(std::string_view key);
 
 // --- In head_records.cc. kCorruption, naming the record, for one that cannot be read.
 Result<Head> GetHead(std::string_view key, std::string_view value);
-// All records of the head that differ from what was dumped.
+// All records of the head that differ from what was flushed.
 Status PutHead(const Head& head, sstable::WriteBatch* batch);
 Status DeleteHead(const Head& head, sstable::WriteBatch* batch);
 bool IsRenamed(const Head& head);
@@ -150,7 +150,7 @@ bool IsRenamed(const Head& head);
 Status DeleteName(const Head& head, sstable::WriteBatch* batch);
 
 // --- In node_records.cc; errors as above.
-// Without its chunks, which are read after it; `dumped` says how many there are.
+// Without its chunks, which are read after it; `flushed` says how many there are.
 Result<std::unique_ptr<Node>> GetNode(std::string_view key, std::string_view value);
 Status AddChunk(std::string_view key, std::string_view value, Node* node);
 Status PutNode(const Node& node, sstable::WriteBatch* batch);
@@ -162,7 +162,7 @@ Status CheckHead(std::string_view key, const Head& head);
 Status CheckNode(std::string_view key, const Node& node);
 
 // The index has its present version.
-void NoteDumped(Head* head);
-void NoteDumped(Node* node);
+void MarkFlushed(Head* head);
+void MarkFlushed(Node* node);
 
 }  // namespace cairn::engine

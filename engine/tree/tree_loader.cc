@@ -213,7 +213,7 @@ TreeNeeds NeedsOf(const Op& op) {
       break;
     case OpKind::kJoin:
     case OpKind::kDerive:
-    case OpKind::kCut: needs.nodes = {op.node}; break;
+    case OpKind::kTrim: needs.nodes = {op.node}; break;
     case OpKind::kModel:
     case OpKind::kCreate:
     case OpKind::kNamespace:

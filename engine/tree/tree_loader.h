@@ -5,7 +5,7 @@
 // path, whether a name is taken.
 //
 // The lock is released during reads. A read result counts only if the tree's generation
-// has not changed: then nothing was dumped meanwhile, and memory has everything that is
+// has not changed: then nothing was flushed meanwhile, and memory has everything that is
 // newer.
 #pragma once
 

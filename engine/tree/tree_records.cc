@@ -85,9 +85,9 @@ Result<std::unique_ptr<Node>> TreeRecords::ReadNode(sstable::LsmIndex& index, ui
     CAIRN_RETURN_IF_ERROR(AddChunk(scan->key(), *scan->value(), node.get()));
   }
   CAIRN_RETURN_IF_ERROR(scan->status());
-  const Node::Dumped said = node->dumped;
-  NoteDumped(node.get());
-  if (!node->dumped.SameChunks(said)) return Damaged(Key('N', id), "chunks are missing");
+  const Node::Flushed said = node->flushed;
+  MarkFlushed(node.get());
+  if (!node->flushed.SameChunks(said)) return Damaged(Key('N', id), "chunks are missing");
   CAIRN_RETURN_IF_ERROR(CheckNode(Key('N', id), *node));
   std::vector<Ref> refs;
   constexpr Ref kLast{UINT64_MAX, Ref::kEdge, UINT64_MAX};

@@ -4,8 +4,9 @@
 //
 //   B <namespace> 0 <name> 0 [<branch>]   a head; an unnamed one has its number in the key
 //   C                                     the sums (TreeCounts), and the next id
-//   D <node>                              a node that may be loose: its content beyond its farthest
-//                                         R record is dead, and still to be cut off
+//   D <node>                              a node that may be untrimmed: its content beyond
+//                                         its farthest R record is dead, and still to be
+//                                         trimmed
 //   F <table> <node>                      content of the node may lie in this table under the
 //                                         number of a node that was joined with it
 //   H <branch>                            the key of its B record, without the letter
@@ -27,9 +28,9 @@
 // priority u8), so that a node's records lie together. No counts are stored: the first R record of
 // a node says whether the node is needed, and up to where.
 //
-// The tree knows what changed since the last dump (DirtyRecords). A dump writes only that, and of a
-// long lane only the chunks from the first change on. All writes are blind puts and deletions.
-// Entries that memory lacks are read one branch at a time.
+// The tree knows what changed since the last tree flush (DirtyRecords). A tree flush writes only
+// that, and of a long lane only the chunks from the first change on. All writes are blind puts and
+// deletions. Entries that memory lacks are read one branch at a time.
 #pragma once
 
 #include <cstdint>
@@ -49,9 +50,9 @@ namespace cairn::engine {
 class TreeRecords {
  public:
   // --- Under the commit lock
-  // Puts all that changed. On an error the tree is as before, else it counts as dumped: the caller
+  // Puts all that changed. On an error the tree is as before, else it counts as flushed: the caller
   // must apply the batch to tree->index() before it releases the lock.
-  static Status Dump(Tree* tree, sstable::WriteBatch* batch);
+  static Status Flush(Tree* tree, sstable::WriteBatch* batch);
   // Loads everything that is always in memory into an empty tree that has its index.
   static Status LoadRoots(Tree* tree);
 
@@ -89,7 +90,7 @@ class TreeRecords {
                                                  size_t limit);
 
   // At most `limit` branches of a namespace in order of eviction, from `from` on, as of the last
-  // dump.
+  // tree flush.
   struct Evictable {
     uint8_t stage = 0, priority = 0;
     uint64_t used_at_ns = 0, branch = 0;
@@ -102,7 +103,7 @@ class TreeRecords {
                                                       uint64_t at_ns, const Evictable& from,
                                                       size_t limit);
   // At most `limit` branches that expire by then, from there on, in order of their time. `next_ns`:
-  // when the next one after them expires, 0: none. As of the last dump.
+  // when the next one after them expires, 0: none. As of the last tree flush.
   struct Expiring {
     uint64_t at_ns = 0, branch = 0;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of the tree that is always in memory: sums, loose nodes, models, namespaces, tables.
+// The part of the tree that is always in memory: sums, untrimmed nodes, models, namespaces, tables.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -25,16 +25,16 @@ Status LoadCounts(sstable::LsmIndex& index, Tree* tree) {
   return Status::Ok();
 }
 
-Status LoadLoose(sstable::LsmIndex& index, Tree* tree) {
-  const auto loose = index.NewScan({.end = "E", .read = {}});
-  for (loose->Seek("D"); loose->valid(); loose->Next()) {
-    const std::string_view key = loose->key();
+Status LoadUntrimmed(sstable::LsmIndex& index, Tree* tree) {
+  const auto untrimmed = index.NewScan({.end = "E", .read = {}});
+  for (untrimmed->Seek("D"); untrimmed->valid(); untrimmed->Next()) {
+    const std::string_view key = untrimmed->key();
     if (key.size() != kIdKeyBytes || !IsNumber(GetBig(key.substr(1)))) {
       return Damaged(key, "no such kind, or node");
     }
-    tree->leftovers().LoadLoose(GetBig(key.substr(1)));
+    tree->leftovers().LoadUntrimmed(GetBig(key.substr(1)));
   }
-  return loose->status();
+  return untrimmed->status();
 }
 
 Status LoadModels(sstable::LsmIndex& index, Tree* tree) {
@@ -105,7 +105,7 @@ Status LoadTables(sstable::LsmIndex& index, Tree* tree) {
 Status TreeRecords::LoadRoots(Tree* tree) {
   sstable::LsmIndex& index = *tree->index();
   for (const auto& load :
-       {LoadCounts, LoadLoose, LoadModels, LoadNamespaces, LoadExpiry, LoadTables}) {
+       {LoadCounts, LoadUntrimmed, LoadModels, LoadNamespaces, LoadExpiry, LoadTables}) {
     CAIRN_RETURN_IF_ERROR(load(index, tree));
   }
   return Status::Ok();

@@ -46,25 +46,25 @@ void TreeSums::CountLanes(const Node& node, const ModelSpec& model, int sign) {
   node.use->dirty = true;
 }
 
-void TreeSums::NoteJoined(const std::string& ns, uint64_t bytes, int sign) {
+void TreeSums::CountCoalesced(const std::string& ns, uint64_t bytes, int sign) {
   const auto found = namespaces_.find(ns);
   if (found == namespaces_.end()) return;
-  uint64_t& joined = found->second.joined_bytes;
+  uint64_t& coalesced = found->second.coalesced_bytes;
   // The tree may have been replaced meanwhile, after a poisoning.
-  joined = sign > 0 ? joined + bytes : joined - std::min(joined, bytes);
+  coalesced = sign > 0 ? coalesced + bytes : coalesced - std::min(coalesced, bytes);
 }
 
-void TreeSums::NoteEviction(const std::string& ns) {
+void TreeSums::CountEviction(const std::string& ns) {
   const auto found = namespaces_.find(ns);
   if (found != namespaces_.end()) ++found->second.evictions;
 }
 
-void TreeSums::NoteExpiry(const Head& head) {
+void TreeSums::RecordExpiry(const Head& head) {
   const uint64_t at = head.expires_at_ns();
   if (at != 0 && (expires_from_ns_ == 0 || at < expires_from_ns_)) expires_from_ns_ = at;
 }
 
-void TreeSums::NoteDumped() {
+void TreeSums::MarkFlushed() {
   for (auto it = namespaces_.begin(); it != namespaces_.end();) {
     it->second.dirty = false;
     const bool unused = it->second.empty() && !it->second.was_read;

@@ -24,7 +24,7 @@ class TreeSums {
   const Namespaces& namespaces() const { return namespaces_; }
   // Null: nothing is in it, and it has no policy.
   const NamespaceUse* FindNamespace(std::string_view ns) const;
-  // Made if it is not there. Its address is stable until it is empty and that is dumped.
+  // Made if it is not there. Its address is stable until it is empty and that is flushed.
   NamespaceUse* NamespaceOf(const std::string& ns) {
     return &namespaces_.try_emplace(ns).first->second;
   }
@@ -37,21 +37,21 @@ class TreeSums {
 
   // Content of nodes that died, as NamespaceUse::bytes counts it; since this tree was opened.
   uint64_t died_bytes() const { return died_bytes_; }
-  void NoteDied(uint64_t bytes) { died_bytes_ += bytes; }
+  void CountDied(uint64_t bytes) { died_bytes_ += bytes; }
   void UndoDied(uint64_t bytes) { died_bytes_ -= bytes; }
 
   // Takes (1) or returns (-1) room of a namespace for appends that are still to be applied.
-  void NoteJoined(const std::string& ns, uint64_t bytes, int sign);
-  void NoteEviction(const std::string& ns);
+  void CountCoalesced(const std::string& ns, uint64_t bytes, int sign);
+  void CountEviction(const std::string& ns);
 
   // No branch expires before this; 0: none expires.
   uint64_t expires_from_ns() const { return expires_from_ns_; }
   void SetExpiresFrom(uint64_t ns) { expires_from_ns_ = ns; }
-  void NoteExpiry(const Head& head);
+  void RecordExpiry(const Head& head);
 
   void Load(const TreeCounts& counts) { counts_ = counts; }
   // The index has all of it: empty namespaces are removed. Cannot fail.
-  void NoteDumped();
+  void MarkFlushed();
 
  private:
   TreeCounts counts_;

@@ -107,22 +107,23 @@ TEST(ShadowBlocks, CloseElementsHaveAScaleWithAnInverse) {
   EXPECT_EQ(back, std::vector<uint16_t>(rows.size(), 0));
 }
 
-TEST(ShadowBlocks, UnfitElementsAreFound) {
+TEST(ShadowBlocks, ElementsOutOfRangeAreFound) {
   for (const bool fp16 : {false, true}) {
     const float limit = fp16 ? 32768.0F : 0x1p59F;
     const uint16_t largest = static_cast<uint16_t>(Narrowed(fp16, limit) - 1);
     std::vector<uint16_t> elements = {0, 0x8000, largest, static_cast<uint16_t>(largest | 0x8000)};
-    EXPECT_EQ(FindUnfit(fp16, elements), std::nullopt);
-    for (const float unfit : {limit, -limit, kInfinity, -kInfinity, std::nanf("")}) {
-      elements[2] = Narrowed(fp16, unfit);
-      EXPECT_EQ(FindUnfit(fp16, elements), 2u) << unfit;
+    EXPECT_EQ(FindOutOfRange(fp16, elements), std::nullopt);
+    for (const float bad : {limit, -limit, kInfinity, -kInfinity, std::nanf("")}) {
+      elements[2] = Narrowed(fp16, bad);
+      EXPECT_EQ(FindOutOfRange(fp16, elements), 2u) << bad;
     }
   }
 }
 
 TEST(ShadowBlocks, TheWidestThatIsFitStaysFinite) {
   for (const bool fp16 : {false, true}) {
-    const auto largest = static_cast<uint16_t>(Narrowed(fp16, fp16 ? kUnfitF16 : kUnfitBf16) - 1);
+    const auto largest =
+        static_cast<uint16_t>(Narrowed(fp16, fp16 ? kMagnitudeLimitF16 : kMagnitudeLimitBf16) - 1);
     std::vector<uint16_t> rows(kBlockRows * 8, largest);
     for (uint32_t c = 0; c < 8; ++c) rows[c] |= 0x8000;
     for (const uint32_t bits : {4u, 8u}) {

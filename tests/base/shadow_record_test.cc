@@ -55,7 +55,7 @@ float Even(io::SimRandom& random) {
 
 std::vector<uint16_t> DrawRows(io::SimRandom& random, const Case& one, size_t rows) {
   constexpr float kCoarse[] = {0.0F, -0.0F, 1.0F, -1.0F, 0.5F};
-  const uint32_t unfit = Narrowed(one.fp16, one.fp16 ? kUnfitF16 : kUnfitBf16);
+  const uint32_t limit = Narrowed(one.fp16, one.fp16 ? kMagnitudeLimitF16 : kMagnitudeLimitBf16);
   std::vector<float> mean(one.channels);
   for (float& x : mean) x = Even(random);
   std::vector<uint16_t> elements(rows * one.channels);
@@ -68,7 +68,7 @@ std::vector<uint16_t> DrawRows(io::SimRandom& random, const Case& one, size_t ro
         break;
       }
       case Drawn::kWide:
-        elements[i] = static_cast<uint16_t>((drawn >> 63) << 15 | (drawn & 0x7FFFFFFF) % unfit);
+        elements[i] = static_cast<uint16_t>((drawn >> 63) << 15 | (drawn & 0x7FFFFFFF) % limit);
         break;
       case Drawn::kCoarse:
         elements[i] = i < kCoarseRows * one.channels

@@ -11,7 +11,7 @@ float Signed(io::SimRandom& random) { return static_cast<float>(2.0 * random.Fra
 uint16_t AnyFit(io::SimRandom& random, bool fp16) {
   for (;;) {
     const auto bits = static_cast<uint16_t>(random.Next());
-    if (!shadow::FindUnfit(fp16, {&bits, 1})) return bits;
+    if (!shadow::FindOutOfRange(fp16, {&bits, 1})) return bits;
   }
 }
 

@@ -21,7 +21,7 @@ enum class Rows {
 };
 inline constexpr Rows kRows[] = {Rows::kKeys, Rows::kEqual, Rows::kCoarse, Rows::kWide};
 
-// Never unfit. `rows` rows, one after the other.
+// Never out of range. `rows` rows, one after the other.
 std::vector<uint16_t> MakeRows(io::SimRandom& random, Rows kind, bool fp16, uint32_t channels,
                                size_t rows);
 

@@ -304,7 +304,7 @@ Instance HintInstance() {
             const auto hint = engine::ReadHint(*disk, "", kStore);
             if (!hint.has_value()) return {};
             return {Status(), std::to_string(hint->epoch) + " " + std::to_string(hint->durable) +
-                                  " " + std::to_string(hint->checkpoint)};
+                                  " " + std::to_string(hint->manifest)};
           },
           true,
           true};

@@ -34,7 +34,7 @@ Status History::Step(Store& store) {
   if (next.empty()) return Begin(store);
   const uint64_t dice = Below(100);
   if (dice < 36) return Append(store, &next);
-  if (dice < 44) return AppendJoined(store, &next);
+  if (dice < 44) return AppendCoalesced(store, &next);
   if (dice < 50) return CommitDraft(store, &next);
   if (dice < 61) return ForkOne(store, &next);
   if (dice < 72) return RewindOne(store, &next);
@@ -119,7 +119,7 @@ Status History::Append(Store& store, StoreState* next) {
 }
 
 // Several of one token each, not waited for one by one: the store may make one record of them.
-Status History::AppendJoined(Store& store, StoreState* next) {
+Status History::AppendCoalesced(Store& store, StoreState* next) {
   const Name name = Pick(*next);
   BranchState& state = (*next)[name];
   const Durability level = Level();

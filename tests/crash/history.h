@@ -54,7 +54,7 @@ class History {
 
   Status Begin(Store& store);
   Status Append(Store& store, StoreState* next);
-  Status AppendJoined(Store& store, StoreState* next);
+  Status AppendCoalesced(Store& store, StoreState* next);
   Status CommitDraft(Store& store, StoreState* next);
   Status ForkOne(Store& store, StoreState* next);
   Status RewindOne(Store& store, StoreState* next);

@@ -415,7 +415,7 @@ std::vector<HostileCase> HostileSmallFiles(const io::SimDisk& base) {
   const std::vector<std::pair<const char*, Field>> fields = {
       {"epoch", [](engine::Hint& hint) { return &hint.epoch; }},
       {"durable", [](engine::Hint& hint) { return &hint.durable; }},
-      {"checkpoint", [](engine::Hint& hint) { return &hint.checkpoint; }},
+      {"manifest", [](engine::Hint& hint) { return &hint.manifest; }},
   };
   for (const auto& [name, field] : fields) {
     engine::Hint hint{1, manifest.last_sequence, manifest.number, manifest.history.id};

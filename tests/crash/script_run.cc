@@ -114,7 +114,7 @@ void ScriptRun::Append(const std::string& name, uint64_t count, Durability durab
   Settle(std::move(next), durability, writable, ticket.ok() ? ticket->Wait() : ticket.status());
 }
 
-void ScriptRun::AppendJoined(const std::string& name, uint64_t count, Durability durability) {
+void ScriptRun::AppendCoalesced(const std::string& name, uint64_t count, Durability durability) {
   const Name key = Find(name);
   if (!now_.contains(key)) return;
   auto branch = store_.FindBranch(key.second, key.first);

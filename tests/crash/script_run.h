@@ -52,8 +52,8 @@ class ScriptRun {
   // KV comes for all positions that have none, save for the newest `lag`.
   void Append(const std::string& name, uint64_t count, Durability durability, uint64_t lag = 0,
               bool asynchronous = false);
-  // Asynchronous ones of one token each, in one record if the store joins them.
-  void AppendJoined(const std::string& name, uint64_t count, Durability durability);
+  // Asynchronous ones of one token each, in one record if the store coalesces them.
+  void AppendCoalesced(const std::string& name, uint64_t count, Durability durability);
   void FillAll(const std::string& name);
   void Fork(const std::string& from, uint64_t position, const std::string& to);
   void Rewind(const std::string& name, uint64_t length);

@@ -54,11 +54,11 @@ std::vector<Script> Scripts() {
     run.Look();
   });
   add(
-      "joined", [](Options& options) { options.delta_batch_tokens = 4; },
+      "coalesced", [](Options& options) { options.delta_batch_tokens = 4; },
       [](ScriptRun& run) {
         if (!Begin(run)) return;
-        run.AppendJoined("a", 6, kPower);
-        run.AppendJoined("b", 3, kProcess);
+        run.AppendCoalesced("a", 6, kPower);
+        run.AppendCoalesced("b", 3, kProcess);
         run.Append("a", 2, kPower);
         run.Look();
       });

@@ -19,7 +19,7 @@ TEST(Scripts, EachDoesWhatItIsNamedFor) {
   const std::map<std::string, std::vector<Count>> expected = {
       {"create", {&StoreMetrics::branches}},
       {"append", {&StoreMetrics::appends}},
-      {"joined", {&StoreMetrics::appends}},
+      {"coalesced", {&StoreMetrics::appends}},
       {"ingest", {&StoreMetrics::ingests}},
       {"parts", {&StoreMetrics::appends}},
       {"fill", {&StoreMetrics::filled_bytes}},

@@ -104,7 +104,7 @@ TEST_P(CloseTest, CloseFinishesEveryTicket) {
   EXPECT_EQ(104u, *Find("chat").length());
 }
 
-TEST_P(CloseTest, CloseFinishesBorrowedAndJoinedAppends) {
+TEST_P(CloseTest, CloseFinishesBorrowedAndCoalescedAppends) {
   Options options = world_->options();
   options.delta_batch_tokens = 8;
   options.delta_batch_wait_ns = 3'600'000'000'000;
@@ -116,10 +116,10 @@ TEST_P(CloseTest, CloseFinishesBorrowedAndJoinedAppends) {
   const std::vector<TokenId> tokens = Tokens(300);
   ASSERT_OK_ASSIGN(Ticket large, branch.Append(MakeDelta(tokens, kv.View(0, 300))));
   chat_ = Find("chat");
-  ASSERT_OK_ASSIGN(Ticket joined, chat_.Append(MakeDelta(std::span(tokens).first(1))));
+  ASSERT_OK_ASSIGN(Ticket coalesced, chat_.Append(MakeDelta(std::span(tokens).first(1))));
   ASSERT_OK(store_.Close());
   EXPECT_OK(large.status());
-  EXPECT_OK(joined.status());
+  EXPECT_OK(coalesced.status());
   Reopen();
   EXPECT_TRUE(HasKv(Find("wide"), wide, 0, 300));
   EXPECT_EQ(5u, *Find("chat").length());

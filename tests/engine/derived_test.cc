@@ -340,7 +340,7 @@ TEST_F(DerivedFilesTest, AReaderFindsItToo) {
 class DerivedOpTest : public TreeOpTest {
  protected:
   DerivedOpTest() : TreeOpTest(20) {}
-  static constexpr engine::OpTable kTable{77, 4096};
+  static constexpr engine::TableRef kTable{77, 4096};
 };
 
 TEST_F(DerivedOpTest, AReplayComesToTheSame) {

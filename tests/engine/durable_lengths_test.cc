@@ -23,8 +23,8 @@ TEST(DurableLengths, ABranchThatIsNotKnownIsDurable) {
 
 TEST(DurableLengths, WhatWasThereBeforeIsDurableUntilMoreIs) {
   DurableLengths lengths;
-  lengths.Note(kChat, 10, 12, 5, 4);
-  lengths.Note(kChat, 12, 3, 6, 4);
+  lengths.Record(kChat, 10, 12, 5, 4);
+  lengths.Record(kChat, 12, 3, 6, 4);
   EXPECT_EQ(10u, lengths.Of(kChat, 4));
   EXPECT_EQ(12u, lengths.Of(kChat, 5));
   EXPECT_FALSE(lengths.Of(kChat, 6).has_value()) << "all of it, whatever its length";
@@ -32,7 +32,7 @@ TEST(DurableLengths, WhatWasThereBeforeIsDurableUntilMoreIs) {
 
 TEST(DurableLengths, LengthsOfABranchAreBounded) {
   DurableLengths lengths;
-  for (uint64_t i = 1; i <= 10 * kLengthsTrackedMax; ++i) lengths.Note(kChat, i - 1, i, i, 0);
+  for (uint64_t i = 1; i <= 10 * kLengthsTrackedMax; ++i) lengths.Record(kChat, i - 1, i, i, 0);
   EXPECT_EQ(0u, lengths.Of(kChat, 0));
   EXPECT_EQ(3u, lengths.Of(kChat, 3));
   EXPECT_LT(*lengths.Of(kChat, 10 * kLengthsTrackedMax - 1), uint64_t{kLengthsTrackedMax});
@@ -43,7 +43,7 @@ TEST(DurableLengths, LengthsOfABranchAreBounded) {
 TEST(DurableLengths, BranchesAreForgottenWhenTheyAreDurable) {
   DurableLengths lengths;
   for (uint64_t i = 1; i <= 1'000'000; ++i) {
-    lengths.Note(BranchId{i}, 0, 4, i, i < 1000 ? 0 : i - 1000);
+    lengths.Record(BranchId{i}, 0, 4, i, i < 1000 ? 0 : i - 1000);
     ASSERT_LE(lengths.branches(), 1002u);
   }
 }
@@ -65,7 +65,7 @@ TEST(DurableLengths, AreThoseOfAListOfEverything) {
     // The previous length counts as durable when nothing is known of the branch.
     const uint64_t before = of_branch.empty() ? 0 : of_branch.back().second;
     const uint64_t length = random() % 1000;
-    lengths.Note(branch, before, length, sequence, durable);
+    lengths.Record(branch, before, length, sequence, durable);
     of_branch.emplace_back(sequence, length);
     const BranchId asked{random() % 100};
     uint64_t newest = 0, expected = 0;

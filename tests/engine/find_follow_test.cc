@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: a store that is read only finds what it shows, and nothing else: what its writer has
-// indexed by checkpoint and what the log has behind that, as of the last Refresh; a hit of before
+// indexed by manifest and what the log has behind that, as of the last Refresh; a hit of before
 // is looked at again.
 #include "tests/engine/find_test.h"
 
@@ -48,7 +48,7 @@ TEST_P(FindFollowTest, WhatItShows) {
   EXPECT_FALSE(AskOf(follower, third).found()) << "it is not shown yet";
   ASSERT_OK(follower.Refresh());
   EXPECT_EQ(200u, AskOf(follower, third).matched);
-  // Checkpoints of the writer go on under it.
+  // Manifests of the writer are replaced under it.
   for (uint64_t i = 0; i < 6; ++i) {
     Make("more-" + std::to_string(i), Tokens(150, 20 + i));
     ASSERT_OK(store_.Compact());

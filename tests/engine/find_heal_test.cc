@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: hints that are damaged, or could not be written, are whole again by themselves, and a
-// checkpoint names them, though nothing else is to be dumped; and a reader that is shown ever more
+// manifest names them, though nothing else is to be flushed; and a reader that is shown ever more
 // gets through with it.
 #include <cerrno>
 
@@ -102,7 +102,7 @@ TEST_F(FindHealTest, WhatCouldNotBeWrittenIsWrittenAtTheClose) {
 }
 
 TEST_F(FindHealTest, AReaderGetsThroughWithWhatItIsShown) {
-  constexpr uint64_t kNodes = 1000;  // Behind the checkpoint; a search indexes 256.
+  constexpr uint64_t kNodes = 1000;  // Behind the manifest; a search indexes 256.
   for (uint64_t i = 0; i < kNodes; ++i) Make(Tokens(70, 100 + i));
   ASSERT_OK(store_.Flush());
   Options reading = options_;
@@ -125,10 +125,10 @@ TEST_F(FindHealTest, AReaderGetsThroughWithWhatItIsShown) {
   }
 }
 
-// A checkpoint that fails behind a merge of the hints, and then hints that are given up: what the
-// merge had for nothing are no tables of theirs. In that round two checkpoints come before: of the
-// dump, and of the merge of the tree's index.
-TEST_F(FindHealTest, GivenUpBehindAMergeThatNoCheckpointTellsOf) {
+// A manifest that fails behind a merge of the hints, and then hints that are given up: what the
+// merge had for nothing are no tables of theirs. In that round two manifests come before: of the
+// tree flush, and of the merge of the tree's index.
+TEST_F(FindHealTest, GivenUpBehindAMergeThatNoManifestTellsOf) {
   for (uint64_t i = 0; i < 40 && disk_->faults_struck() == 0; ++i) {
     Make(Tokens(300, 100 + i));
     disk_->AddFault({.when =

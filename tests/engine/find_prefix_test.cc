@@ -333,7 +333,7 @@ TEST_P(FindPrefixTest, AfterTheBranchThatHadIt) {
   ASSERT_OK_ASSIGN(Branch fork, base.ForkAt(170, {.name = "fork"}));
   ASSERT_OK(Append(fork, Tokens(100, 8)));
   ASSERT_OK(base.Drop());
-  ASSERT_OK(store_.Compact());  // The node of both is cut, and joined with what is left.
+  ASSERT_OK(store_.Compact());  // The node of both is trimmed, and joined with what is left.
   const PrefixHit hit = Ask(ids);
   EXPECT_EQ(170u, hit.matched);
   ExpectForks(hit, ids, 170);

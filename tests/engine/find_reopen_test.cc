@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: after a restart of any kind the same prefixes are found: the hints that a checkpoint
-// names know all that the checkpoint's tree knows, and the rest is caught up from the log. Hints
+// Property: after a restart of any kind the same prefixes are found: the hints that a manifest
+// names know all that the manifest's tree knows, and the rest is caught up from the log. Hints
 // that are damaged, lost, of another version or of another store are made anew, and cost an answer
 // that says so, never a wrong one. A store that cannot write hints still appends.
 // Method: a simulated machine, whose disk is copied as a kill or a power loss leaves it.
@@ -67,8 +67,8 @@ class FindReopenTest : public ::testing::Test {
   ModelId model_{};
 };
 
-// Dumped content is not in the log any more: it must be in the hints.
-TEST_F(FindReopenTest, AfterAKillBehindACheckpoint) {
+// Flushed content is not in the log any more: it must be in the hints.
+TEST_F(FindReopenTest, AfterAKillBehindAManifest) {
   const std::vector<TokenId> first = Tokens(300, 5), second = Tokens(300, 6);
   Make("first", first);
   ASSERT_OK(store_.Compact());
@@ -95,7 +95,7 @@ TEST_F(FindReopenTest, AfterAKillNobodyNeedsToAsk) {
   EXPECT_EQ(70u, hit.matched);
 }
 
-TEST_F(FindReopenTest, ADumpWithNothingToIndexWritesNoHints) {
+TEST_F(FindReopenTest, ATreeFlushWithNothingToIndexWritesNoHints) {
   Make("first", Tokens(300, 5));
   ASSERT_OK(store_.Compact());
   const auto before = NamedTables(*machine_.disk);
@@ -246,7 +246,7 @@ TEST_F(FindReopenTest, AFullDiskCostsHintsAndNothingElse) {
   Make("first", ids);
   ASSERT_OK(store_.Compact());
   Make("second", Tokens(300, 6));
-  // Hints are what is flushed first of a dump.
+  // Hints are what is flushed first of a tree flush.
   machine_.disk->AddFault({.when =
                                [n = 0](const io::SimOperation& operation) mutable {
                                  return operation.op == io::SimOp::kWrite &&

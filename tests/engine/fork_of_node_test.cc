@@ -81,7 +81,7 @@ TEST_F(ForkOfNodeTest, WhatDoesNotFitIsRefused) {
                "position 5");
   ForkNode(first, 2, "name");
   EXPECT_FAILS(ResolveForkOfNode(tree_, first, 2, "name", ""), StatusCode::kAlreadyExists, "name");
-  const auto unfit = [&](auto change, const std::string& what) {
+  const auto does_not_apply = [&](auto change, const std::string& what) {
     auto op = ResolveForkOfNode(tree_, second, 8, "", "");
     ASSERT_OK(op);
     EXPECT_EQ(engine::NeedsOf(*op).nodes, std::vector<uint64_t>{second});
@@ -90,10 +90,10 @@ TEST_F(ForkOfNodeTest, WhatDoesNotFitIsRefused) {
     engine::TreeChanges changes(&tree_, &transaction);
     EXPECT_FAILS(changes.Apply(*op), StatusCode::kCorruption, what);
   };
-  unfit([](engine::Op& op) { op.source_node = 999; }, "no source node 999");
-  unfit([&](engine::Op& op) { op.other = base_; }, "no source node");
-  unfit([](engine::Op& op) { op.position = 12; }, "position beyond");
-  unfit([&](engine::Op& op) { op.node = first; }, "another node");
+  does_not_apply([](engine::Op& op) { op.source_node = 999; }, "no source node 999");
+  does_not_apply([&](engine::Op& op) { op.other = base_; }, "no source node");
+  does_not_apply([](engine::Op& op) { op.position = 12; }, "position beyond");
+  does_not_apply([&](engine::Op& op) { op.node = first; }, "another node");
 }
 
 // An atomic span is not cut.

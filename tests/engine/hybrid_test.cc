@@ -38,18 +38,18 @@ class Chat {
     const KvView view{Views(&kv, rows)};
     const std::vector<TokenId> ids = Tokens(tokens, given.length());
     const Status status = branch.AppendSync(MakeDelta(ids, &view)).status();
-    if (status.ok()) Note(tokens, rows);
+    if (status.ok()) Record(tokens, rows);
     return status;
   }
 
   Status Fill(const RowsByGroup& rows) {
     KvSet kv(spec_, Layout::kHnd, 0, given.length());
     const Status status = branch.Fill({.groups = Views(&kv, rows)});
-    if (status.ok()) Note(0, rows);
+    if (status.ok()) Record(0, rows);
     return status;
   }
 
-  void Note(uint64_t tokens, const RowsByGroup& rows) {
+  void Record(uint64_t tokens, const RowsByGroup& rows) {
     given.positions.resize(given.positions.size() + tokens);
     for (const auto& [group, range] : rows) {
       for (uint64_t i = 0; i < range.count; ++i) {
@@ -285,7 +285,7 @@ TEST_P(HybridTest, CutInPlaceWithinAGap) {
   ASSERT_NO_FATAL_FAILURE(chat.Check());
 }
 
-// Ingested, in parts, borrowed, in a batch, joined, as a draft: gaps and states come with all.
+// Ingested, in parts, borrowed, in a batch, coalesced, as a draft: gaps and states come with all.
 TEST_P(HybridTest, EveryWayIn) {
   Options options = world_->options();
   const auto talk = [&](const std::string& name, const Options& with, uint64_t tokens) {
@@ -335,14 +335,14 @@ TEST_P(HybridTest, EveryWayIn) {
         store_, [&] { return chat.branch.Append(MakeDelta(std::span(ids).first(tokens), &view)); });
     ASSERT_OK(ticket);
     ASSERT_OK(ticket->Wait());
-    chat.Note(tokens, rows);
+    chat.Record(tokens, rows);
   };
-  const auto join = [&](uint64_t at, const RowsByGroup& rows) {
+  const auto coalesce = [&](uint64_t at, const RowsByGroup& rows) {
     const KvView view{chat.Views(&kv, rows)};
     ASSERT_OK(WhileBusy(store_, [&] {
       return chat.branch.Append(MakeDelta(std::span(ids).subspan(at, 1), &view));
     }));
-    chat.Note(1, rows);
+    chat.Record(1, rows);
   };
   append(100, {{kFull, {0, 100}}, {kWindowed, {94, 6}}, {kState, {99, 1}}, {kEncoder, {0, 1}}});
   ASSERT_NO_FATAL_FAILURE(chat.Check()) << "borrowed";
@@ -350,9 +350,9 @@ TEST_P(HybridTest, EveryWayIn) {
     RowsByGroup rows = AllRows(at, 1);
     if (at == 105) rows.erase(kWindowed);  // So the next one leaves a gap.
     if (at == 103 || at == 107) rows[kState] = {at, 1};
-    ASSERT_NO_FATAL_FAILURE(join(at, rows));
+    ASSERT_NO_FATAL_FAILURE(coalesce(at, rows));
   }
-  ASSERT_NO_FATAL_FAILURE(chat.Check()) << "joined";
+  ASSERT_NO_FATAL_FAILURE(chat.Check()) << "coalesced";
   // Two deltas with gaps in one record, and one that is cut off again within it.
   WriteBatch batch;
   Chat cut = Make("cut");
@@ -368,9 +368,9 @@ TEST_P(HybridTest, EveryWayIn) {
   batch.Append(cut.branch, MakeDelta(std::span(ids).first(4), &third_kv));
   batch.Rewind(cut.branch, 2);
   ASSERT_OK(WhileBusy(store_, [&] { return store_.Write(batch); }));
-  chat.Note(3, {{kState, {111, 1}}, {kFull, {110, 3}}});
-  chat.Note(3, {{kState, {114, 1}}, {kFull, {113, 3}}});
-  cut.Note(4, {{kState, {2, 1}}, {kWindowed, {1, 3}}});
+  chat.Record(3, {{kState, {111, 1}}, {kFull, {110, 3}}});
+  chat.Record(3, {{kState, {114, 1}}, {kFull, {113, 3}}});
+  cut.Record(4, {{kState, {2, 1}}, {kWindowed, {1, 3}}});
   cut.given.Cut(2);
   ASSERT_NO_FATAL_FAILURE(chat.Check()) << "batch";
   ASSERT_NO_FATAL_FAILURE(cut.Check()) << "batch";
@@ -391,7 +391,7 @@ TEST_P(HybridTest, EveryWayIn) {
   ASSERT_OK_ASSIGN(Ticket drafted,
                    draft.Commit(MakeDelta(std::span(ids).first(4), &states_kv), {}));
   ASSERT_OK(drafted.Wait());
-  chat.Note(4, {{kFull, {116, 4}}, {kState, {119, 1}}});
+  chat.Record(4, {{kFull, {116, 4}}, {kState, {119, 1}}});
   ASSERT_NO_FATAL_FAILURE(chat.Check()) << "draft";
   Reopen(options);
   Again(&chat, "chat");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a replay, which knows fewer refs than there were, follows the joins and cuts that were
+// Property: a replay, which knows fewer refs than there were, follows the joins and trims that were
 // decided on; one that takes away what a branch needs is refused, whatever the checksums say, and
 // does not wait for a read to end the process.
 #include <memory>
@@ -172,7 +172,7 @@ TEST_F(JoinReplayTest, ALaneThatDoesNotBeginOnTheParentIsRefused) {
 TEST_F(JoinReplayTest, WhatOthersNeedIsNotCutOff) {
   Append(Fork(base_, 10), 2);
   engine::Op op;
-  op.kind = engine::OpKind::kCut;
+  op.kind = engine::OpKind::kTrim;
   op.node = NodeOf(base_);
   op.position = 8;
   EXPECT_FAILS(Apply(op), StatusCode::kCorruption, "others need");

@@ -176,7 +176,7 @@ TEST(LargeAppendInSimulationTest, WhatComesBetweenIsBusyOrWaits) {
   EXPECT_TRUE(HasKv(chat, model, 0, kCount));
 }
 
-// The same for one that brings no KV, without joined ones: the fill waits, and comes through.
+// The same for one that brings no KV, without coalesced ones: the fill waits, and comes through.
 TEST(LargeAppendInSimulationTest, AFillWaitsForIt) {
   const auto world = TestWorld::Make("simulated");
   ASSERT_OK_ASSIGN(Store store, world->Open());

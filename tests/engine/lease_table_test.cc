@@ -119,16 +119,16 @@ TEST_F(LeaseOpTest, ARewindAndATrimLeaveIt) {
     EXPECT_EQ(20U, tree->FindNode(node)->lanes[0].end);
     EXPECT_EQ(14U, tree->FindHead(base_)->lengths[0]);
   }
-  ASSERT_EQ(node, AnyLoose(tree_));
-  ASSERT_OK_ASSIGN(const engine::Op trim, ResolveCut(tree_, node));
+  ASSERT_EQ(node, AnyUntrimmed(tree_));
+  ASSERT_OK_ASSIGN(const engine::Op trim, ResolveTrim(tree_, node));
   EXPECT_EQ(15U, trim.position);
   Do(trim);
-  EXPECT_EQ(0U, AnyLoose(tree_)) << "it is leased up to its end";
-  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_EQ(0U, AnyUntrimmed(tree_)) << "it is leased up to its end";
+  EXPECT_FAILS(ResolveTrim(tree_, node), StatusCode::kNotFound, "nothing to cut");
   EXPECT_EQ(tree_.counts(), replayed_.counts());
   tree_.leases().Release(lease);
-  EXPECT_EQ(node, AnyLoose(tree_));
-  EXPECT_EQ(14U, ResolveCut(tree_, node)->position);
+  EXPECT_EQ(node, AnyUntrimmed(tree_));
+  EXPECT_EQ(14U, ResolveTrim(tree_, node)->position);
 }
 
 TEST_F(LeaseOpTest, AJoinLeavesAParentThatIsLeased) {

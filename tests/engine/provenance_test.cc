@@ -163,8 +163,8 @@ TEST_P(ProvenanceTest, OfLargeAppends) {
   }
 }
 
-// Tokens that are joined to one record are all exact, or none of them is.
-TEST_P(ProvenanceTest, OfAppendsThatAreJoined) {
+// Tokens that are coalesced to one record are all exact, or none of them is.
+TEST_P(ProvenanceTest, OfAppendsThatAreCoalesced) {
   Options options = world_->options();
   options.delta_batch_tokens = 4;
   Reopen(options);

@@ -253,14 +253,14 @@ class RandomWalk {
   // The engine may keep less KV than the model where a cut falls on or below the place at which a
   // branch left its parent while the parent's KV lagged: then the KV of those few positions lies
   // on a node that is left behind. Never more, and never other bytes; and where no nodes were
-  // joined, and none cut, the model knows how much.
+  // joined, and none trimmed, the model knows how much.
   void AdoptKvLengths(uint64_t id) {
     auto info = Handle(id).Info();
     ASSERT_OK(info);
     ModelBranch& branch = model_.branches().at(id);
     for (size_t group = 0; group < model_.groups(); ++group) {
       ASSERT_LE(info->kv_lengths[group], branch.kv_length(group));
-      if (!loose_ && joined_ + store_.Metrics().joined_nodes == 0) {
+      if (!untrimmed_ && joined_ + store_.Metrics().joined_nodes == 0) {
         ASSERT_EQ(branch.kv_floors[group], info->kv_lengths[group]);
       }
       branch.CutKv(group, info->kv_lengths[group]);
@@ -302,7 +302,7 @@ class RandomWalk {
     }
     ASSERT_OK(status);
     model_.Rewind(id, cut);
-    NoteLoose();
+    MarkUntrimmed();
     AdoptKvLengths(id);
   }
 
@@ -310,11 +310,11 @@ class RandomWalk {
     const uint64_t id = Pick();
     ASSERT_OK(Handle(id).Drop(DrawDurability()));
     model_.Drop(id);
-    NoteLoose();
+    MarkUntrimmed();
   }
-  void NoteLoose() {
+  void MarkUntrimmed() {
     const auto reached = model_.Reach(std::vector<ModelSpec>(1, model_spec_));
-    loose_ |= reached.tokens != reached.tokens_on_nodes;
+    untrimmed_ |= reached.tokens != reached.tokens_on_nodes;
   }
 
   void Rename() {
@@ -363,7 +363,7 @@ class RandomWalk {
     for (const auto& [id, added] : appends) AddToModel(id, added);
     if (cuts) {
       model_.Rewind(cut_id, cut);
-      NoteLoose();
+      MarkUntrimmed();
       AdoptKvLengths(cut_id);
     }
   }
@@ -522,7 +522,8 @@ class RandomWalk {
   uint64_t ingests_ = 0, joined_ = 0, filled_ = 0;
   Store store_;
   ReferenceModel model_;
-  bool loose_ = false;  // Something was left beyond all that reach a node; so it may be cut.
+  bool untrimmed_ =
+      false;  // Something was left beyond all that reach a node; so it may be trimmed.
 };
 
 constexpr uint64_t kDefaultSeed = 20'261'121;
@@ -541,21 +542,21 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RandomOperationsTest,
                                             ::testing::Values(1u, 8u),
                                             ::testing::Values(1u, 40u, 32768u)),
                          [](const auto& test) {
-                           return std::get<0>(test.param) + "Joining" +
+                           return std::get<0>(test.param) + "Coalescing" +
                                   std::to_string(std::get<1>(test.param)) + "Replaying" +
                                   std::to_string(std::get<2>(test.param));
                          });
 
 TEST_P(RandomOperationsTest, AHybridModelIsRestoredAtOnePosition) {
-  const auto& [name, joined, replayed] = GetParam();
+  const auto& [name, coalesced, replayed] = GetParam();
   const uint64_t seed = Seed();
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
-  options.delta_batch_tokens = joined;
+  options.delta_batch_tokens = coalesced;
   options.direct_ingest_bytes = kIngestBytes;
   options.replay_records_max = replayed;
   if (replayed < 32768) options.tree_memory_bytes = 0;
-  RandomWalk walk(world.get(), seed + joined, options);
+  RandomWalk walk(world.get(), seed + coalesced, options);
   walk.Run(name == "memory" ? 6'000 : 3'000);
   if (seed == kDefaultSeed) walk.ExpectMetAll();
 }

@@ -15,7 +15,7 @@
 #include "base/io/file_util.h"
 #include "base/io/sim_disk.h"
 #include "engine/constants.h"
-#include "engine/space/prove_table.h"
+#include "engine/space/read_back.h"
 #include "engine/tree/seal_source.h"
 #include "tests/support/status.h"
 #include "tests/support/table_host.h"
@@ -69,7 +69,7 @@ class MadeUp final : public SealReader {
     largest = std::max(largest, written_bytes);
     return on_take ? on_take(*this) : Status::Ok();
   }
-  // Of the proof.
+  // Of the read-back.
   Status TakeBack(uint64_t read_bytes) {
     read += read_bytes;
     ++reads;
@@ -120,19 +120,20 @@ struct Sealed {
     context.counters = &counters;
     tables.SetContext(context);
   }
-  // And proves it.
+  // And reads it back.
   Status Write(ParallelFor* parallel_for, uint64_t stage_bytes = 64 << 20) {
     auto sources = Sources();
     engine::StageMemory stages;
     CAIRN_ASSIGN_OR_RETURN(engine::WrittenTable table,
                            engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader,
                                                   parallel_for, stage_bytes, &stages));
-    const engine::ProofMeans means{
+    const engine::ReadBackMeans means{
         .tables = &tables,
         .parallel_for = parallel_for,
         .take = [this](uint64_t read_bytes) { return reader.TakeBack(read_bytes); },
         .quiet = [this] { return reader.quiet; }};
-    CAIRN_RETURN_IF_ERROR(engine::ProveTable(means, table.info().number, sources, table.hashes()));
+    CAIRN_RETURN_IF_ERROR(
+        engine::VerifyReadBack(means, table.info().number, sources, table.hashes()));
     table.Keep();
     return Status::Ok();
   }

@@ -92,8 +92,8 @@ TEST_F(ShadowTest, ASessionEndsBehindAllStreamsOfALayer) {
   }
 }
 
-// A key that is unfit is not for ever: the branch may be rewound, and go on with others.
-TEST_F(ShadowTest, ASessionOutlivesAnUnfitKey) {
+// A key out of range is not for ever: the branch may be rewound, and go on with others.
+TEST_F(ShadowTest, ASessionOutlivesAKeyOutOfRange) {
   AppendTo(chat_, 500);
   MakeArena();
   ShadowOptions options = OptionsOf(Small());

@@ -149,7 +149,7 @@ TEST_P(StateAloneTest, WhatHoldsNothingIsRefused) {
                StatusCode::kConflict, "4 tokens");
 }
 
-TEST_P(StateAloneTest, InABatchAndWhileAppendsAreJoined) {
+TEST_P(StateAloneTest, InABatchAndWhileAppendsAreCoalesced) {
   const AppMetadata first = Metadata(1), second = Metadata(2);
   WriteBatch batch;
   const int made = batch.Create(model_, {.name = "made"});
@@ -172,10 +172,10 @@ TEST_P(StateAloneTest, InABatchAndWhileAppendsAreJoined) {
   Reopen(options);
   chat_ = Find("chat");
   const std::vector<TokenId> token = Tokens(1);
-  ASSERT_OK_ASSIGN(Ticket joined, chat_.Append(MakeDelta(token)));
+  ASSERT_OK_ASSIGN(Ticket coalesced, chat_.Append(MakeDelta(token)));
   delta.metadata = &second;
   ASSERT_OK_ASSIGN(Ticket state, chat_.Append(delta));
-  ASSERT_OK(joined.Wait());
+  ASSERT_OK(coalesced.Wait());
   ASSERT_OK(state.Wait());
   EXPECT_EQ("2@1", At(chat_, 1));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: while a table is written the one before is proved, where the device is ours; whatever
+// Property: while a table is written the one before is verified, where the device is ours; whatever
 // happens to one of the two, the other is not lost, and nothing is. Method: the simulated machine,
 // where every operation on a table is seen.
 #include "engine/space/table_series.h"
@@ -42,7 +42,7 @@ class TableSeriesTest : public ::testing::Test {
 
   // Whether it fails.
   bool Saw(const io::SimOperation& op) {
-    dumps_ += op.op == io::SimOp::kCreate && op.path.find(".index") != std::string::npos;
+    flushes_ += op.op == io::SimOp::kCreate && op.path.find(".index") != std::string::npos;
     if (op.path.find(".snapshot") == std::string::npos) return false;
     const uint64_t number = std::stoull(op.path.substr(op.path.rfind('/') + 1), nullptr, 16);
     if (op.op == io::SimOp::kCreate) {
@@ -51,8 +51,8 @@ class TableSeriesTest : public ::testing::Test {
     } else if (op.op == io::SimOp::kRead) {
       overlaps_ += number < last_begun_;
       // Since the read before it, of the same table.
-      if (std::exchange(last_read_, number) == number) dumps_in_proofs_ += dumps_;
-      dumps_ = 0;
+      if (std::exchange(last_read_, number) == number) flushes_in_read_backs_ += flushes_;
+      flushes_ = 0;
     }
     ++operations_;
     return fails_ && fails_(op);
@@ -74,11 +74,11 @@ class TableSeriesTest : public ::testing::Test {
   Store store_;
   Branch chat_;
   std::function<bool(const io::SimOperation&)> fails_;
-  uint64_t dumps_ = 0, dumps_in_proofs_ = 0, last_read_ = 0;
+  uint64_t flushes_ = 0, flushes_in_read_backs_ = 0, last_read_ = 0;
   uint64_t operations_ = 0, overlaps_ = 0, tables_ = 0, last_begun_ = 0;
 };
 
-TEST_F(TableSeriesTest, OneIsProvedWhileTheNextIsWritten) {
+TEST_F(TableSeriesTest, OneIsReadBackWhileTheNextIsWritten) {
   ASSERT_OK(store_.Compact());
   EXPECT_GE(store_.Metrics().seals, 3U);
   EXPECT_GT(overlaps_, 10U);
@@ -106,9 +106,9 @@ TEST_F(TableSeriesTest, ButOneAfterTheOtherBesideOthers) {
   ExpectAllIsThere();
 }
 
-// The length of an opening's replay does not depend on how long a proof takes, alone or beside a
-// writer.
-TEST_F(TableSeriesTest, DumpsGoOnWhileOneIsProved) {
+// The length of an opening's replay does not depend on how long a read-back takes, alone or beside
+// a writer.
+TEST_F(TableSeriesTest, TreeFlushesGoOnWhileOneIsReadBack) {
   for (const bool beside_others : {true, false}) {
     ASSERT_OK(store_.Close());
     options_.background_bytes_per_second = 1 << 20;
@@ -124,12 +124,12 @@ TEST_F(TableSeriesTest, DumpsGoOnWhileOneIsProved) {
         EXPECT_OK(AppendSome(*branch, model_, 0, 1));
       }
     });
-    dumps_in_proofs_ = 0;
+    flushes_in_read_backs_ = 0;
     const uint64_t tables = tables_;
     while (tables_ < tables + 3) sim_.scheduler->Sleep(kMillisecond);
     done = true;
     user.reset();
-    EXPECT_GT(dumps_in_proofs_, 0U) << (beside_others ? "beside others" : "alone");
+    EXPECT_GT(flushes_in_read_backs_, 0U) << (beside_others ? "beside others" : "alone");
     if (beside_others) SetUp();
   }
 }
@@ -162,7 +162,7 @@ TEST_F(TableSeriesTest, WhatIsWrittenIsNotLostWhereTheNextFails) {
   ExpectAllIsThere();
 }
 
-TEST_F(TableSeriesTest, PausedBothStandStill) {
+TEST_F(TableSeriesTest, PausedBothWait) {
   ASSERT_OK(store_.Close());
   options_.background_bytes_per_second = 4 << 20;
   ASSERT_OK_ASSIGN(store_, Store::Open("/store", options_));

@@ -3,7 +3,8 @@
 // Property: what is in memory of the tree is nobody's business: listings, names, forks and drops
 // are the same when branches are read from the index each time; opening replays a bounded part of
 // the log; and a damaged record of the index costs the branch that it belongs to.
-// Method: stores that forget as soon as they may and dump after every few records, in every world.
+// Method: stores that forget as soon as they may and flush the tree after every few records, in
+// every world.
 #include <map>
 #include <random>
 

@@ -171,7 +171,7 @@ class Teller {
 
   void Append(const std::string& name, const Piece& piece) {
     const uint64_t begin = at(name).length();
-    std::vector<TokenId> ids = Note(name, piece);
+    std::vector<TokenId> ids = Record(name, piece);
     if (!has_store()) return;
     const SamplerState sampler = SamplerOf(piece.sampler);
     const AppMetadata metadata = MetadataOf(piece.metadata);
@@ -192,20 +192,20 @@ class Teller {
   }
 
   void Fill(const std::string& name, const std::vector<RowRange>& ranges) {
-    NoteRows(name, ranges);
+    RecordRows(name, ranges);
     if (has_store()) Must(Of(name).Fill(*Written(name, ranges)->view()));
   }
 
   void Fork(const std::string& name, uint64_t position, const std::string& fork,
             const std::string& ns = "", Keep keep = {}) {
-    NoteFork(name, position, fork, ns, keep);
+    RecordFork(name, position, fork, ns, keep);
     if (!has_store()) return;
     const auto made = Of(name).ForkAt(position, {.name = fork, .ns = ns, .keep = keep});
     Must(made);
     ids_[fork] = made->id();
   }
-  void NoteFork(const std::string& name, uint64_t position, const std::string& fork,
-                const std::string& ns = "", Keep keep = {}) {
+  void RecordFork(const std::string& name, uint64_t position, const std::string& fork,
+                  const std::string& ns = "", Keep keep = {}) {
     ModelBranch copy = at(name);
     copy.name = fork;
     copy.ns = ns;
@@ -240,12 +240,12 @@ class Teller {
     branch.name = made;
     branch.model = kTokens_;
     book_.branches.emplace(made, branch);
-    NoteFork(from, kForkAt, fork);
+    RecordFork(from, kForkAt, fork);
     ModelBranch moved = std::move(book_.branches.extract(renamed).mapped());
     moved.name = name;
     book_.branches.emplace(name, std::move(moved));
     book_.branches.erase(dropped);
-    const std::vector<TokenId> ids = Note(made, {.tokens = kTokens});
+    const std::vector<TokenId> ids = Record(made, {.tokens = kTokens});
     if (!has_store()) return;
     batch.Append(made_, {.tokens = ids});
     auto written = store_.Write(batch, {.durability = Durability::kPower});
@@ -275,7 +275,7 @@ class Teller {
     return std::vector<RowRange>(book_.models[at(name).model].groups.size(), {begin, piece.tokens});
   }
 
-  void NoteRows(const std::string& name, const std::vector<RowRange>& ranges) {
+  void RecordRows(const std::string& name, const std::vector<RowRange>& ranges) {
     ModelBranch& branch = at(name);
     for (size_t group = 0; group < ranges.size(); ++group) {
       const RowRange& range = ranges[group];
@@ -286,7 +286,7 @@ class Teller {
     }
   }
 
-  std::vector<TokenId> Note(const std::string& name, const Piece& piece) {
+  std::vector<TokenId> Record(const std::string& name, const Piece& piece) {
     ModelBranch& branch = at(name);
     const uint64_t begin = branch.length();
     ++seed_;
@@ -297,7 +297,7 @@ class Teller {
       ids.push_back(static_cast<TokenId>(drawn % 16 == 0 ? drawn % 150'000 : drawn % 3000));
       branch.positions.push_back({.token = ids.back(), .kv = {}});
     }
-    NoteRows(name, RangesOf(name, piece, begin));
+    RecordRows(name, RangesOf(name, piece, begin));
     if (piece.sampler != 0) branch.samplers[branch.length()] = piece.sampler;
     if (piece.metadata != 0) branch.metadata[branch.length()] = piece.metadata;
     branch.spans.insert(branch.spans.end(), piece.spans.begin(), piece.spans.end());

@@ -132,7 +132,7 @@ TEST_F(BesideDropTest, AnAppend) {
   Run([&] { return branch_.AppendSync(next_).status(); });
 }
 
-TEST_F(BesideDropTest, AnAppendToBeJoined) {
+TEST_F(BesideDropTest, AnAppendToBeCoalesced) {
   Open(8);
   Run([&] {
     auto ticket = branch_.Append(next_);
@@ -170,7 +170,7 @@ TEST_F(BesideDropTest, AFillThatGoesOn) {
   });
 }
 
-TEST_F(BesideDropTest, AFillBehindAnAppendToBeJoined) {
+TEST_F(BesideDropTest, AFillBehindAnAppendToBeCoalesced) {
   Open(8);
   Run([&] {
     const auto ticket = branch_.Append(MakeDelta(one_));
@@ -223,26 +223,26 @@ TEST_F(BetweenTest, ALargeAppendBesideClose) {
 }
 
 // An append that was accepted before the store is closed ends then.
-TEST_F(BetweenTest, AnAppendToBeJoinedBesideClose) {
+TEST_F(BetweenTest, AnAppendToBeCoalescedBesideClose) {
   KvSet kv(model_, Layout::kContiguous, 10, 1);
   kv.Write(kSeed, 10, 11);
   const std::vector<TokenId> one = Tokens(1);
   const Delta delta = MakeDelta(one, kv.View(10, 1));
   Branch branch;
-  Result<Ticket> joined = Ticket();
+  Result<Ticket> coalesced = Ticket();
   Status closed;
   AtEveryAllocation(
       [&] {
         Open(8);
         branch = Make();
       },
-      [&] { joined = branch.Append(delta); }, [&] { closed = store_.Close(); },
+      [&] { coalesced = branch.Append(delta); }, [&] { closed = store_.Close(); },
       [&] {
         EXPECT_OK(closed);
-        if (joined.ok()) {
-          EXPECT_TRUE(joined->done());
+        if (coalesced.ok()) {
+          EXPECT_TRUE(coalesced->done());
         } else {
-          EXPECT_FAILS(joined, StatusCode::kInvalidState);
+          EXPECT_FAILS(coalesced, StatusCode::kInvalidState);
         }
       });
 }
@@ -294,37 +294,37 @@ TEST_F(BetweenTest, AFillBesideAnAppend) {
   EXPECT_GT(conflicts, 0u);
 }
 
-TEST_F(BetweenTest, AFillBesideAnAppendToBeJoined) {
+TEST_F(BetweenTest, AFillBesideAnAppendToBeCoalesced) {
   Open(8);
-  Result<Ticket> joined = Ticket();
+  Result<Ticket> coalesced = Ticket();
   BesideAFill(
-      {}, [&](Branch& branch) { joined = branch.Append(MakeDelta(Tokens(1))); },
+      {}, [&](Branch& branch) { coalesced = branch.Append(MakeDelta(Tokens(1))); },
       [&](Branch& branch, const Status& filled) {
         EXPECT_OK(filled);
-        ASSERT_OK(joined);
-        EXPECT_OK(joined->Wait());
+        ASSERT_OK(coalesced);
+        EXPECT_OK(coalesced->Wait());
         EXPECT_EQ(*branch.length(), 13u);
         EXPECT_TRUE(HasKv(branch, model_, 0, 12));
       });
 }
 
-TEST_F(BetweenTest, ALargeAppendBesideOneToBeJoined) {
+TEST_F(BetweenTest, ALargeAppendBesideOneToBeCoalesced) {
   Open(8);
   Branch branch;
   Result<uint64_t> large = uint64_t{0};
-  Result<Ticket> joined = Ticket();
+  Result<Ticket> coalesced = Ticket();
   uint64_t refused = 0;
   AtEveryAllocation([&] { branch = Make(); }, [&] { large = branch.AppendSync(Large()); },
-                    [&] { joined = branch.Append(MakeDelta(Tokens(1))); },
+                    [&] { coalesced = branch.Append(MakeDelta(Tokens(1))); },
                     [&] {
                       EXPECT_OK(large);
-                      if (joined.ok()) {
-                        EXPECT_OK(joined->Wait());
+                      if (coalesced.ok()) {
+                        EXPECT_OK(coalesced->Wait());
                       } else {
-                        EXPECT_FAILS(joined, StatusCode::kBusy);
+                        EXPECT_FAILS(coalesced, StatusCode::kBusy);
                         ++refused;
                       }
-                      EXPECT_EQ(*branch.length(), 4010u + joined.ok());
+                      EXPECT_EQ(*branch.length(), 4010u + coalesced.ok());
                     });
   EXPECT_GT(refused, 0u);
 }

@@ -543,7 +543,7 @@ std::vector<Script> Scripts() {
         m.Change());
   });
   add(
-      "joined appends",
+      "coalesced appends",
       [](Session& s) {
         Session::Material m(s, "chat", 6);
         Branch branch = s.Find("chat");
@@ -558,7 +558,7 @@ std::vector<Script> Scripts() {
           all.insert(all.end(), m.tokens.begin(), m.tokens.begin() + static_cast<int>(count));
         }
         s.DoSteps(
-            "joined appends",
+            "coalesced appends",
             [&]() -> Status {
               Status first;
               for (size_t i = 0; i < m.tokens.size() && first.ok(); ++i) {

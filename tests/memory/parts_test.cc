@@ -19,7 +19,7 @@
 #include "base/io/real_scheduler.h"
 #include "base/io/sim_disk.h"
 #include "base/io/sim_world.h"
-#include "sstable/gap_notes.h"
+#include "sstable/tombstone_ranges.h"
 #include "tests/engine/engine_test.h"
 #include "tests/memory/failing_at.h"
 #include "tests/memory/whole_world.h"
@@ -42,16 +42,16 @@ std::vector<std::string> Names(const Store& store) {
   return names;
 }
 
-TEST(Parts, ANoteOfAGapThatFindsNoMemoryIsNoNote) {
+TEST(Parts, ARangeOfTombstonesThatFindsNoMemoryIsNotKept) {
   const std::string from(40, 'b'), end(40, 'f');  // Too long to lie in the string itself.
   AtEveryAllocation([&](uint64_t n) {
-    sstable::GapNotes notes;
-    const auto search = notes.Begin(from);
+    sstable::TombstoneRanges ranges;
+    const auto search = ranges.Begin(from);
     {
       const FailingAt failing(n);
-      notes.End(search, end);
+      ranges.End(search, end);
     }
-    EXPECT_EQ(notes.StartOf(from), AllocationsFailed() == 0 ? end : from);
+    EXPECT_EQ(ranges.StartOf(from), AllocationsFailed() == 0 ? end : from);
   });
 }
 
@@ -232,7 +232,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
-      pool.Kick();
+      pool.Wake();
       world.scheduler->Sleep(10'000'000'000);
     }
     pool.TryAgain();
@@ -274,7 +274,7 @@ TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
-      pool.Kick();
+      pool.Wake();
       world.scheduler->Sleep(10'000'000'000);
     }
     pool.TryAgain();
@@ -374,9 +374,9 @@ TEST(Parts, ARefreshThatFindsNoMemoryIsMadeUpFor) {
   EXPECT_GT(runs, 50u);
 }
 
-// One-token appends are joined in it, a batch at a time.
-struct JoiningStore {
-  explicit JoiningStore(uint32_t batch_tokens, uint64_t wait_ns = 3'600'000'000'000) {
+// One-token appends are coalesced in it, a batch at a time.
+struct CoalescingStore {
+  explicit CoalescingStore(uint32_t batch_tokens, uint64_t wait_ns = 3'600'000'000'000) {
     options.delta_batch_tokens = batch_tokens;
     options.delta_batch_wait_ns = wait_ns;
     options.replay_records_max = 64;
@@ -423,10 +423,10 @@ struct JoiningStore {
 };
 
 // A waiting caller flushes. If there is no memory for that no accepted append is lost.
-TEST(Parts, JoinedAppendsKeepTheirStatesOverAFlushThatFindsNoMemory) {
+TEST(Parts, CoalescedAppendsKeepTheirStatesOverAFlushThatFindsNoMemory) {
   const uint64_t runs = AtEveryAllocation([](uint64_t n) {
-    JoiningStore joining(4);
-    ASSERT_OK_ASSIGN(Ticket ticket, joining.Append(0));
+    CoalescingStore coalescing(4);
+    ASSERT_OK_ASSIGN(Ticket ticket, coalescing.Append(0));
     Status first;
     {
       const FailingAt failing(n);
@@ -436,38 +436,38 @@ TEST(Parts, JoinedAppendsKeepTheirStatesOverAFlushThatFindsNoMemory) {
       EXPECT_FAILS(first, StatusCode::kOutOfMemory);
     }
     ASSERT_OK(ticket.Wait());
-    joining.HasAllOf(1);
-    EXPECT_EQ(joining.escaped, "");
+    coalescing.HasAllOf(1);
+    EXPECT_EQ(coalescing.escaped, "");
   });
   EXPECT_GT(runs, 20u);
 }
 
 // The first of a batch, one in the middle, and the one that fills it.
-TEST(Parts, AnAppendToBeJoinedThatFindsNoMemoryLeavesNoTrace) {
+TEST(Parts, AnAppendToBeCoalescedThatFindsNoMemoryLeavesNoTrace) {
   for (const uint64_t before : {0, 2, 3}) {
     AtEveryAllocation([before](uint64_t n) {
-      JoiningStore joining(4);
+      CoalescingStore coalescing(4);
       std::vector<Ticket> tickets;
       for (uint64_t i = 0; i < before; ++i) {
-        ASSERT_OK_ASSIGN(tickets.emplace_back(), joining.Append(i));
+        ASSERT_OK_ASSIGN(tickets.emplace_back(), coalescing.Append(i));
       }
       Result<Ticket> one = Ticket();
       {
         const FailingAt failing(n);
-        one = joining.Append(before);
+        one = coalescing.Append(before);
       }
       if (one.ok()) {
         tickets.push_back(*one);
       } else {
         EXPECT_FAILS(one, StatusCode::kOutOfMemory);
       }
-      ASSERT_OK(joining.store.Flush());
+      ASSERT_OK(coalescing.store.Flush());
       for (Ticket& ticket : tickets) EXPECT_OK(ticket.Wait());
-      joining.HasAllOf(tickets.size());
-      ASSERT_OK_ASSIGN(Ticket next, joining.Append(tickets.size()));
+      coalescing.HasAllOf(tickets.size());
+      ASSERT_OK_ASSIGN(Ticket next, coalescing.Append(tickets.size()));
       ASSERT_OK(next.Wait());
-      joining.HasAllOf(tickets.size() + 1);
-      EXPECT_EQ(joining.escaped, "");
+      coalescing.HasAllOf(tickets.size() + 1);
+      EXPECT_EQ(coalescing.escaped, "");
     });
   }
 }
@@ -476,63 +476,64 @@ TEST(Parts, AnAppendToBeJoinedThatFindsNoMemoryLeavesNoTrace) {
 TEST(Parts, AStoreThatFindsNoMemoryWhileItIsClosedIsClosed) {
   for (const bool persistent : {false, true}) {
     const uint64_t runs = AtEveryAllocation([persistent](uint64_t n) {
-      JoiningStore joining(4);
+      CoalescingStore coalescing(4);
       const std::vector<TokenId> two = testing::Tokens(2);
-      ASSERT_OK_ASSIGN(Branch other, joining.store.CreateBranch(joining.id, {.name = "other"}));
+      ASSERT_OK_ASSIGN(Branch other,
+                       coalescing.store.CreateBranch(coalescing.id, {.name = "other"}));
       for (int i = 0; i < 20; ++i) ASSERT_OK(other.AppendSync(testing::MakeDelta(two)));
-      ASSERT_OK_ASSIGN(Ticket ticket, joining.Append(0));
+      ASSERT_OK_ASSIGN(Ticket ticket, coalescing.Append(0));
       Status closed;
       {
         const FailingAt failing(n, persistent);
-        closed = joining.store.Close();
+        closed = coalescing.store.Close();
       }
       if (!closed.ok()) {
         EXPECT_FAILS(closed, StatusCode::kOutOfMemory);
       }
-      EXPECT_EQ(joining.store.Close().code(), closed.code());
+      EXPECT_EQ(coalescing.store.Close().code(), closed.code());
       ASSERT_TRUE(ticket.done());
       const Status appended = ticket.status();
       if (closed.ok()) {
         EXPECT_OK(appended);
       }
 
-      ASSERT_OK_ASSIGN(Store again, Store::Open("/store", joining.options));
+      ASSERT_OK_ASSIGN(Store again, Store::Open("/store", coalescing.options));
       ASSERT_OK_ASSIGN(other, again.FindBranch("other"));
       EXPECT_EQ(*other.length(), 40u);
-      ASSERT_OK_ASSIGN(joining.branch, again.FindBranch("b"));
-      if (appended.code() != StatusCode::kUnknownOutcome) joining.HasAllOf(appended.ok());
+      ASSERT_OK_ASSIGN(coalescing.branch, again.FindBranch("b"));
+      if (appended.code() != StatusCode::kUnknownOutcome) coalescing.HasAllOf(appended.ok());
       EXPECT_OK(again.Close());
-      EXPECT_EQ(joining.escaped, "");
+      EXPECT_EQ(coalescing.escaped, "");
     });
     EXPECT_GT(runs, 100u);
   }
 }
 
-TEST(Parts, TheTimerFlushesJoinedAppendsWhenThereIsMemoryAgain) {
+TEST(Parts, TheTimerFlushesCoalescedAppendsWhenThereIsMemoryAgain) {
   for (const bool persistent : {false, true}) {
     AtEveryAllocation([persistent](uint64_t n) {
-      JoiningStore joining(4, 1'000'000);
-      ASSERT_OK_ASSIGN(Ticket ticket, joining.Append(0));
+      CoalescingStore coalescing(4, 1'000'000);
+      ASSERT_OK_ASSIGN(Ticket ticket, coalescing.Append(0));
       {
         const FailingAt failing(n, persistent);
-        joining.world.scheduler->Sleep(50'000'000);
+        coalescing.world.scheduler->Sleep(50'000'000);
       }
-      EXPECT_EQ(joining.escaped, "");
+      EXPECT_EQ(coalescing.escaped, "");
       EXPECT_OK(ticket.Wait(1'000'000'000));  // Which looks on.
-      joining.HasAllOf(1);
+      coalescing.HasAllOf(1);
     });
   }
 }
 
 TEST(Parts, ADeadlinePassesWithoutMemory) {
-  JoiningStore joining(4);
+  CoalescingStore coalescing(4);
   const AppendOptions options{.durability = Durability::kPower, .timeout_ns = 1'000'000};
-  ASSERT_OK_ASSIGN(Ticket ticket, joining.branch.Append(joining.One(0), options));
+  ASSERT_OK_ASSIGN(Ticket ticket, coalescing.branch.Append(coalescing.One(0), options));
   {
     const FailingAt failing(1, /*persistent=*/true);
-    joining.world.scheduler->Sleep(50'000'000);
+    coalescing.world.scheduler->Sleep(50'000'000);
   }
-  EXPECT_EQ(joining.escaped, "");
+  EXPECT_EQ(coalescing.escaped, "");
   EXPECT_FAILS(ticket.status(), StatusCode::kUnknownOutcome, "the deadline passed");
 }
 

@@ -134,14 +134,14 @@ TEST(Tickets, ABatchIsAppliedOrLeavesNoTrace) {
   });
 }
 
-// Joined ones are flushed by the timer; others end on the log thread.
+// Coalesced ones are flushed by the timer; others end on the log thread.
 TEST(Tickets, CompletionsNeedNoMemory) {
   constexpr uint64_t kCount = 40;
-  for (const uint32_t joined : {1u, 64u}) {
+  for (const uint32_t coalesced : {1u, 64u}) {
     for (const Durability durability : {Durability::kMemory, Durability::kPower}) {
       AtEveryAllocation([&](uint64_t n) {
         Options options = testing::TinyOptions();
-        options.delta_batch_tokens = joined;
+        options.delta_batch_tokens = coalesced;
         options.delta_batch_wait_ns = 1'000'000;
         TicketStore on(options);
         std::vector<Ticket> tickets;

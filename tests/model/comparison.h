@@ -67,7 +67,7 @@ class Comparison {
   // Branches and namespaces.
   void Listings(const Store& store, const BranchIds& branches_of, size_t page_size);
   void All(const Store& store, const BranchIds& branches_of);
-  // After a Compact. `other_nodes`: it may have joined nodes, or cut some.
+  // After a Compact. `other_nodes`: it may have joined nodes, or trimmed some.
   void Liveness(const Store& store, bool other_nodes);
 
   // KV as the model has it.

@@ -27,7 +27,7 @@ Prefixes::Path Prefixes::PathOf(const ModelBranch& branch) {
   return path;
 }
 
-void Prefixes::NoteAppended(const ModelBranch& branch, uint64_t count) {
+void Prefixes::OnAppended(const ModelBranch& branch, uint64_t count) {
   for (uint64_t at = branch.length() - count; at < branch.length(); ++at) {
     const uint64_t id = branch.positions[at].id;
     if (ns_of_.size() <= id) ns_of_.resize(id + 1);
@@ -35,7 +35,7 @@ void Prefixes::NoteAppended(const ModelBranch& branch, uint64_t count) {
   }
 }
 
-void Prefixes::NoteCut(const ModelBranch& branch) {
+void Prefixes::OnCut(const ModelBranch& branch) {
   if (branch.length() >= kPrefixBlock) gone_.push_back(PathOf(branch));
 }
 

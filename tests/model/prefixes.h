@@ -22,9 +22,9 @@ class Prefixes {
       : specs_(specs), model_(model) {}
 
   // The last `count` positions of the branch were appended to it.
-  void NoteAppended(const ModelBranch& branch, uint64_t count);
+  void OnAppended(const ModelBranch& branch, uint64_t count);
   // The branch loses some of its positions. As long as they lie there, a store may find them.
-  void NoteCut(const ModelBranch& branch);
+  void OnCut(const ModelBranch& branch);
   // Asks for the ids of each branch.
   void Compare(Store& store, const BranchIds& branches_of);
   uint64_t found() const { return found_; }

@@ -4,10 +4,10 @@
 // its own, each with its token and, by layer group, the seed of its KV. No sharing, no log, no I/O,
 // no counts: needed content is found by walking from the branches.
 //
-// Beside that it knows the nodes of a store that never joins or cuts any, by the rule of ownership
+// Beside that it knows the nodes of a store that never joins or trims any, by the rule of ownership
 // alone: a branch extends the node that it made, and only while it ends where that ends; else it
 // makes a new one. They tell which KV a fork or rewind keeps (kv_floors), and how much a store
-// holds. A store joins nodes when it likes, and cuts those that reach beyond what needs them; then
+// holds. A store joins nodes when it likes, and trims those that reach beyond what needs them; then
 // all that is known is that it keeps no more than a plain cut.
 #pragma once
 

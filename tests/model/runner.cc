@@ -114,7 +114,7 @@ class Runner {
     }
   }
 
-  void NoteMetrics() {
+  void AddMetrics() {
     const StoreMetrics metrics = store_.Metrics();
     result_.joined += metrics.joined_nodes;
     result_.ingests += metrics.ingests;
@@ -126,7 +126,7 @@ class Runner {
   }
 
   void Close() {
-    NoteMetrics();
+    AddMetrics();
     MustBeOk(store_.Close(), "Close");
     store_ = Store();
   }
@@ -142,7 +142,7 @@ class Runner {
   void Kill() {
     if (!machine_) return Reopen();
     MustBeOk(store_.Flush(), "Flush");
-    NoteMetrics();
+    AddMetrics();
     const io::SimWorld found =
         io::CrashWorld(*machine_->disk, io::CrashChoice::KeepAll(), /*timed=*/true);
     static_cast<void>(store_.Close());
@@ -363,7 +363,7 @@ class Runner {
   void AddToModel(uint64_t id, const Added& added, bool ends_turn) {
     if (!added.tokens.empty()) model_.Append(id, added.tokens);
     ModelBranch& branch = model_.branches().at(id);
-    prefixes_.NoteAppended(branch, added.tokens.size());
+    prefixes_.OnAppended(branch, added.tokens.size());
     const Persist persist = model_.Policy(branch.ns).persist;
     const bool keeps = persist == Persist::kAlways || (persist == Persist::kTurnEnd && ends_turn);
     if (added.kv != nullptr && keeps) AddKvToModel(id, added);
@@ -381,11 +381,11 @@ class Runner {
   }
 
   void RewindModel(uint64_t id, uint64_t length) {
-    prefixes_.NoteCut(model_.branches().at(id));
+    prefixes_.OnCut(model_.branches().at(id));
     model_.Rewind(id, length);
   }
   void DropFromModel(uint64_t id) {
-    prefixes_.NoteCut(model_.branches().at(id));
+    prefixes_.OnCut(model_.branches().at(id));
     model_.Drop(id);
   }
 
@@ -419,7 +419,7 @@ class Runner {
     Expect(code, status, "Append");
     if (code != StatusCode::kOk) return;
     AddToModel(slot.id, added, options.ends_turn);
-    // Else it may wait to be joined, and looking at it would end that.
+    // Else it may wait to be coalesced, and looking at it would end that.
     if ((op.d & kAppendAsync) == 0) compare_.Info(store_, slot.id, slot.branch);
   }
 
@@ -568,11 +568,11 @@ class Runner {
     }
     if (which == 2) {
       RewindModel(second.id, other->length() - std::min(other->length(), count));
-      NoteLoose();
+      MarkUntrimmed();
     }
     if (which == 5) {
       DropFromModel(second.id);
-      NoteLoose();
+      MarkUntrimmed();
       branch->name = name;
     }
     if (which == 2 || which == 4) Adopt(second);
@@ -580,7 +580,7 @@ class Runner {
   }
 
   // A fork or rewind keeps KV as far as it lies on the nodes that are shared. Where nodes were
-  // joined or cut these are others. Whatever it kept, from here on it has all that it may have.
+  // joined or trimmed these are others. Whatever it kept, from here on it has all that it may have.
   void Adopt(const Slot& slot) {
     ModelBranch& branch = model_.branches().at(slot.id);
     auto info = Handle(slot).Info();
@@ -614,13 +614,13 @@ class Runner {
     }
     compare_.Info(store_, slot.id, slot.branch);
   }
-  // Its nodes may be others than the model's: it joined some, or may have cut some.
+  // Its nodes may be others than the model's: it joined some, or may have trimmed some.
   bool HasOtherNodes() const {
-    return loose_ || result_.joined + store_.Metrics().joined_nodes > 0;
+    return untrimmed_ || result_.joined + store_.Metrics().joined_nodes > 0;
   }
-  void NoteLoose() {
+  void MarkUntrimmed() {
     const ReferenceModel::Reached reached = model_.Reach(specs_);
-    loose_ |= reached.tokens != reached.tokens_on_nodes;
+    untrimmed_ |= reached.tokens != reached.tokens_on_nodes;
   }
 
   void Fork(const ScriptOp& op, const Slot& slot, ModelBranch* branch) {
@@ -651,14 +651,14 @@ class Runner {
     Expect(may ? StatusCode::kOk : StatusCode::kInvalidArgument, status, "Rewind");
     if (!may) return;
     RewindModel(slot.id, to);
-    NoteLoose();
+    MarkUntrimmed();
     Adopt(slot);
   }
 
   void Drop(const Slot& slot) {
     Expect(StatusCode::kOk, Handle(slot).Drop(Level()), "Drop");
     DropFromModel(slot.id);
-    NoteLoose();
+    MarkUntrimmed();
   }
 
   void Rename(const ScriptOp& op, const Slot& slot, ModelBranch* branch) {
@@ -871,7 +871,7 @@ class Runner {
   std::array<Slot, kSlots> slots_;
   uint64_t next_id_ = 1, copies_ = 0;
   ReferenceModel model_;
-  bool loose_ = false;  // Something was left beyond all that reach a node.
+  bool untrimmed_ = false;  // Something was left beyond all that reach a node.
   Comparison compare_;
   Prefixes prefixes_;
   RunResult result_;

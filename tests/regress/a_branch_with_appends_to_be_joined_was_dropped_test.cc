@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: eviction and expiry dropped a branch although appends to it had been accepted and waited
-// to be joined; their tickets ended as kNotFound. Method: a long wait, and each of the two.
+// to be coalesced; their tickets ended as kNotFound. Method: a long wait, and each of the two.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

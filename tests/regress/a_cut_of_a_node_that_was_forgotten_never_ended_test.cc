@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The background looked for the farthest branch that needs a loose node, then forgot the node for
-// want of memory, read it again with only dropped branches, found nothing to cut, and began anew,
-// for ever. Now a node that it has looked at stays in memory until it is cut.
+// The background looked for the farthest branch that needs an untrimmed node, then forgot the node
+// for want of memory, read it again with only dropped branches, found nothing to cut, and began
+// anew, for ever. Now a node that it has looked at stays in memory until it is cut.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When the log failed the tree went back to what was acknowledged, and changes under way met it as
-// if somebody else had changed the branch: appends to be joined ended as kConflict, others as
+// if somebody else had changed the branch: appends to be coalesced ended as kConflict, others as
 // kInvalidArgument, as if their caller had made a mistake. Found by a swarm on a simulated machine.
 #include "tests/engine/engine_test.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: a dump flushed the hints between its two steps, after the memory of the tree's index had
-// got what the checkpoint is of and before that was closed. While the flush waited for its share of
-// the disk, so much changed that the index got that, too: the checkpoint named a sequence, the
-// tables had more, and the next opening replayed what they had already and took it for damage.
+// The bug: a tree flush flushed the hints between its two steps, after the memory of the tree's
+// index had got what the manifest is of and before that was closed. While the flush waited for its
+// share of the disk, so much changed that the index got that, too: the manifest named a sequence,
+// the tables had more, and the next opening replayed what they had already and took it for damage.
 // Method: hints of half a second at the rate of the background, and a thousand changes meanwhile.
 #include "base/io/sim_world.h"
 #include "tests/engine/find_test.h"

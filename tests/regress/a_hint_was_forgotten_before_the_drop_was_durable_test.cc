@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a search that met a branch which was dropped forgot its hints, and these were written
-// and named by a checkpoint before the drop was durable. After a power loss the branch was there
+// and named by a manifest before the drop was durable. After a power loss the branch was there
 // again, its hints were not, and the answer said that it was complete.
 // Method: the disk as a power loss leaves it at every write behind the drop.
 #include "base/io/sim_world.h"
@@ -14,9 +14,9 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = FindingOptions();
   options.reuse_memory_bytes =
-      64 << 10;  // The least: they are flushed between the steps of a dump.
+      64 << 10;  // The least: they are flushed between the steps of a tree flush.
   options.segment_bytes = 64 << 20;
-  options.replay_records_max = 2050;  // A dump begins soon behind the last of what it has.
+  options.replay_records_max = 2050;  // A tree flush begins soon behind the last of what it has.
   options.background_bytes_per_second = 1 << 20;
   options.world = std::make_shared<io::World>(machine.world());
   constexpr uint64_t kChats = 60;
@@ -47,7 +47,7 @@ TEST(AHintWasForgottenBeforeTheDropWasDurable, WhatIsThereAgainIsFound) {
     });
     for (uint64_t i = 0; i < kChats; ++i) {
       if (i < 5) {
-        ASSERT_OK(store.Flush());  // The dump's content is durable, later content is not.
+        ASSERT_OK(store.Flush());  // The tree flush's content is durable, later content is not.
       }
       ASSERT_OK(chats[i].Drop());
       EXPECT_FALSE(AskOf(store, model, ids_of(i)).found());

@@ -3,7 +3,7 @@
 // A salvage cut segments off, and took them for spare ones; they held the only traces of the last
 // epoch. It was killed before it wrote anything, and the next one used that epoch again, so that
 // what the cut life had left in a segment passed as the new one's: the store did not open any more,
-// or showed what nobody had appended since. The checkpoint says which epochs were used before
+// or showed what nobody had appended since. The manifest says which epochs were used before
 // anything is cut.
 #include <gtest/gtest.h>
 
@@ -49,15 +49,15 @@ class AKilledSalvage : public ::testing::TestWithParam<bool> {
     const bool one = GetParam();
     Live(false, [&](Store& store) {
       ASSERT_OK(store.RegisterModel(model_));
-      Append(store, "a", 10, kCut);
+      Append(store, "a", 10, kTrim);
     });
-    Live(false, [&](Store& store) { Append(store, one ? "a" : "b", one ? 55 : 10, kCut); });
-    Live(false, [&](Store& store) { Append(store, one ? "a" : "c", kMany, kCut); });
+    Live(false, [&](Store& store) { Append(store, one ? "a" : "b", one ? 55 : 10, kTrim); });
+    Live(false, [&](Store& store) { Append(store, one ? "a" : "c", kMany, kTrim); });
     ASSERT_OK(disk_->FlipBit("store/log/0000000000000001.log", 5 * 4096 + 20, 2));
   }
 
-  static constexpr uint64_t kCut = 1, kSince = 5;  // Seeds.
-  static constexpr uint64_t kMany = 262;           // Appends that fill some segments.
+  static constexpr uint64_t kTrim = 1, kSince = 5;  // Seeds.
+  static constexpr uint64_t kMany = 262;            // Appends that fill some segments.
   const ModelSpec model_ = TinyModel();
   std::shared_ptr<io::SimDisk> disk_ = std::make_shared<io::SimDisk>();
   uint64_t lives_ = 0;

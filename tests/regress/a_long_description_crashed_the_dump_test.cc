@@ -91,7 +91,7 @@ TEST(ALongDescriptionCrashedTheDump, ALongerOneOfBeforeComesBack) {
     ids.push_back(op.other);
   }
   sstable::WriteBatch batch = index->NewBatch();
-  ASSERT_OK(engine::TreeRecords::Dump(&tree, &batch));
+  ASSERT_OK(engine::TreeRecords::Flush(&tree, &batch));
   index->Apply(std::move(batch));
   ASSERT_OK(engine::TreeRecords::LoadRoots(&loaded));
   ASSERT_EQ(2u, loaded.models().size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: an append that its namespace's cap refused asked for room of the whole store, and other
-// namespaces lost their KV for it: when what was over the cap waited in staging to be joined, when
-// a table holds more than the bytes given, and when it stood before others in a batch.
+// namespaces lost their KV for it: when what was over the cap waited in staging to be coalesced,
+// when a table holds more than the bytes given, and when it stood before others in a batch.
 // Method: a namespace that loses nothing, full to the byte, beside one that may.
 #include "tests/engine/engine_test.h"
 

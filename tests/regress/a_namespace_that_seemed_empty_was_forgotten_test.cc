@@ -27,7 +27,7 @@ TEST(ANamespaceThatSeemedEmpty, IsKept) {
   options.world = std::make_shared<io::World>(machine.world());
   ASSERT_OK_ASSIGN(Store store, Store::Open(crash::kHostileStore, options));
   ASSERT_OK_ASSIGN(Branch chat, store.FindBranch("chat"));
-  ASSERT_OK(store.Compact());  // With a dump, at which the empty ones go.
+  ASSERT_OK(store.Compact());  // With a tree flush, at which the empty ones go.
   EXPECT_OK(store.FindBranch("hybrid"));
   const std::vector<TokenId> ids = {1, 2, 3};
   EXPECT_OK(chat.AppendSync({.tokens = ids}));

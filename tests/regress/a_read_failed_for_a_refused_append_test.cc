@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: a read of a branch with appends that waited to be joined failed as these did: with
+// The bug: a read of a branch with appends that waited to be coalesced failed as these did: with
 // kNoSpace when the store was full, with kPoisoned when the log had failed. The next read worked.
 // And where eviction was about to make room the appends were kNoSpace, as if nothing could go,
 // instead of kBusy.

@@ -4,7 +4,7 @@
 // next segment with the same number and the same epoch, and records that the index still had of the
 // lost one were looked for among the new ones: a read waited for ever for the record that it found
 // there in memory to be published, and a new record in the place of an old one was taken for it.
-// Now the checkpoint says which epochs were used.
+// Now the manifest says which epochs were used.
 #include <gtest/gtest.h>
 
 #include <string>

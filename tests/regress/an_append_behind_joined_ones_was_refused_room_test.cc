@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: AppendSync was kNoSpace, though KV could have been evicted, when appends that waited to
-// be joined stood before it and were the ones that found no room; they were refused with it.
-// Method: joined appends with a synchronous one behind them, until far more was written than fits.
+// be coalesced stood before it and were the ones that found no room; they were refused with it.
+// Method: coalesced appends with a synchronous one behind them, until far more was written than
+// fits.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

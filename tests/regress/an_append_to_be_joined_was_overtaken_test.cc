@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: an append that was accepted to be joined with others, in the moment between another
+// The bug: an append that was accepted to be coalesced with others, in the moment between another
 // caller's look for such and the change that one made to the branch, was overtaken by it and then
-// lost: its ticket ended as kConflict. Method: joined appends, and changes of each kind, to one
+// lost: its ticket ended as kConflict. Method: coalesced appends, and changes of each kind, to one
 // branch from two threads.
 #include <atomic>
 #include <functional>
@@ -25,7 +25,7 @@ class AnAppendToBeJoinedWasOvertaken : public ::testing::Test {
     ASSERT_OK_ASSIGN(const ModelId model, store_.RegisterModel(TokenModel()));
     ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(model));
   }
-  // Beside appends that are joined. The tokens of these.
+  // Beside appends that are coalesced. The tokens of these.
   uint64_t Beside(const std::function<void()>& change, int times) {
     std::atomic<bool> stop{false};
     uint64_t joined = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: appends that waited to be joined were given to the log before their branch was evicted;
-// where that had no room, which is when branches are evicted, they were refused, though accepted,
-// and the branch was left alone all the same.
+// The bug: appends that waited to be coalesced were given to the log before their branch was
+// evicted; where that had no room, which is when branches are evicted, they were refused, though
+// accepted, and the branch was left alone all the same.
 // Method: a branch with such appends that is next to be evicted, beside one that fills the store.
 #include "tests/engine/engine_test.h"
 

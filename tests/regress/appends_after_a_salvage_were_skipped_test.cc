@@ -2,7 +2,7 @@
 //
 // A salvage cut the log below records that the index had already. Later acknowledged appends got
 // the sequences of lost records, and the next opening took them for those in the index: the appends
-// were gone, or their branch, or the store did not open. Now the checkpoint after a salvage says
+// were gone, or their branch, or the store did not open. Now the manifest after a salvage says
 // that the index has no more than the log.
 #include <gtest/gtest.h>
 

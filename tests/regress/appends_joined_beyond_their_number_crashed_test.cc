@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: appends of one token that wait to be joined were as many as may be (delta_batch_tokens),
-// and the log had no room for them yet; one more was accepted nevertheless, and its KV put beyond
-// the end of the memory for it, where a check ended the process. (One that was not to be joined
-// waited for the disk, which an asynchronous append never does.) Method: making a log segment
-// takes long; another branch fills the one there is; one token after the other is appended then.
+// The bug: appends of one token that wait to be coalesced were as many as may be
+// (delta_batch_tokens), and the log had no room for them yet; one more was accepted nevertheless,
+// and its KV put beyond the end of the memory for it, where a check ended the process. (One that
+// was not to be coalesced waited for the disk, which an asynchronous append never does.) Method:
+// making a log segment takes long; another branch fills the one there is; one token after the other
+// is appended then.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -36,7 +37,7 @@ TEST(AppendsJoinedBeyondTheirNumberCrashed, WhatIsMoreIsRefusedUntilThereIsRoom)
                           },
                       .delay_ns = 100'000'000'000,
                       .persistent = true});
-  // Until less of the segment is left than what is joined takes.
+  // Until less of the segment is left than what is coalesced takes.
   Status busy;
   for (uint64_t at = 0; busy.message().find("next log segment") == std::string_view::npos;) {
     ASSERT_LT(at + 2, kMost);

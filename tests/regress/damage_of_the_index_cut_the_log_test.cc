@@ -113,7 +113,7 @@ TEST_P(DamageOfTheIndex, CostsOnlyWhatNeedsIt) {
   EXPECT_TRUE(HasKv(branch, model_, 0, 3));
 }
 
-// Also by the dump of a Close that is due.
+// Also by the tree flush of a Close that is due.
 TEST_P(DamageOfTheIndex, CostsNothingBeforeSomethingIsWritten) {
   disk_ = disk_->KillClone();
   FlipInTheMiddle(".index");

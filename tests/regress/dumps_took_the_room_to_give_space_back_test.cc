@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: at the cap, dumps of the tree that were due between the steps took what is kept for the
-// dump that gives a segment of the log back: then no step fitted any more, and every drop was
+// The bug: at the cap, tree flushes that were due between the steps took what is kept for the
+// tree flush that gives a segment of the log back: then no step fitted any more, and every drop was
 // refused for ever.
-// Method: stores with small caps that are full, and dump after every few changes.
+// Method: stores with small caps that are full, and flush the tree after every few changes.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -69,7 +69,7 @@ TEST_P(DumpsTookTheRoom, DropsTakeNone) {
     const uint64_t before = IndexBytes(), retired = store_.Metrics().retired_segments;
     ASSERT_OK(branch.Drop());
     machine_.scheduler->Sleep(20'000'000);
-    // The dump that gives a segment back may.
+    // The tree flush that gives a segment back may.
     if (store_.Metrics().retired_segments == retired) {
       EXPECT_LE(IndexBytes(), before);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: where the branch of joined appends could not be read any more their tickets ended, but
-// the quota of its namespace went on counting their bytes until the store was opened again. Method:
-// an index of more blocks than are kept, of which the branch's cannot be read.
+// The bug: where the branch of coalesced appends could not be read any more their tickets ended,
+// but the quota of its namespace went on counting their bytes until the store was opened again.
+// Method: an index of more blocks than are kept, of which the branch's cannot be read.
 #include "base/io/sim_world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/faults.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: one-token appends were joined until they were delta_batch_tokens, also where the log has
-// no record for so much: all of their tickets then failed, and so did every later append. Method:
-// positions of 8 KiB, 64 of them to be joined, in segments of 256 KiB; and states that together are
-// more than a record takes.
+// The bug: one-token appends were coalesced until they were delta_batch_tokens, also where the log
+// has no record for so much: all of their tickets then failed, and so did every later append.
+// Method: positions of 8 KiB, 64 of them to be coalesced, in segments of 256 KiB; and states that
+// together are more than a record takes.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

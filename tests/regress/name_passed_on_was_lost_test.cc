@@ -33,7 +33,8 @@ class NamePassedOnWasLost : public ::testing::Test {
 };
 
 TEST_F(NamePassedOnWasLost, ByADrop) {
-  ASSERT_OK(second_.AppendSync({.tokens = Tokens(1)}));  // So that it comes first in the dump.
+  ASSERT_OK(
+      second_.AppendSync({.tokens = Tokens(1)}));  // So that it comes first in the tree flush.
   ASSERT_OK(first_.Drop());
   ASSERT_OK(second_.Rename("first"));
   ASSERT_OK(store_.Compact());

@@ -2,7 +2,7 @@
 //
 // The bug: a MANIFEST that was replaced is removed by who replaced it. Where a crash, or an error
 // of the disk, came between, it stayed for ever, one for each such crash; and after an error the
-// checkpoint that had been written was taken for one that had not.
+// MANIFEST that had been written was taken for one that had not.
 // Method: the store is found as it was before a MANIFEST was removed, then opened and closed; and
 // one removal fails.
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: a store that had deleted dead tables and had not dumped its index since counted them
+// The bug: a store that had deleted dead tables and had not flushed its index since counted them
 // again when it was opened, as if their files were there. It could be above max_bytes then, with
 // room on the disk: it gave its spare segments away and refused data until the background had
 // deleted these tables once more.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a store that is read only told of snapshot tables that its writer had deleted since the
-// index was dumped. Method: tables that die one after the other; then the files are counted.
+// index was flushed. Method: tables that die one after the other; then the files are counted.
 #include <algorithm>
 
 #include "tests/support/kv_pool.h"

@@ -121,7 +121,7 @@ struct Script {
 void Nothing(Options&) {}
 void ManyParts(Options& options) { options.submit_copy_max_bytes = 1024; }
 void Ingests(Options& options) { options.direct_ingest_bytes = 4 << 10; }
-void Joins(Options& options) { options.delta_batch_tokens = 4; }
+void Coalesces(Options& options) { options.delta_batch_tokens = 4; }
 
 // The end of a call that has no ticket, as one that never began.
 Result<Ticket> Over(const Status& status) {
@@ -189,7 +189,7 @@ std::vector<Script> Scripts() {
   scripts.push_back({"append copied", false, false, Nothing, append(3)});
   scripts.push_back({"append borrowed", false, false, ManyParts, append(120)});
   scripts.push_back({"append ingested", false, false, Ingests, append(120)});
-  scripts.push_back({"append joined", false, false, Joins, append(1)});
+  scripts.push_back({"append coalesced", false, false, Coalesces, append(1)});
   scripts.push_back({"append of many records", false, false, ManyParts, append(9000)});
   scripts.push_back({"draft", false, false, Nothing, CommitDraft});
   scripts.push_back({"write", false, false, Nothing, WriteBatchOf});

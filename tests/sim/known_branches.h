@@ -62,7 +62,7 @@ class KnownBranches {
   uint64_t NewOperation() { return ++operations_; }
   // One that does not exist yet. Names are never used twice.
   size_t Add(uint32_t owner, const std::string& ns);
-  void NoteName(const BranchName& name, size_t index) { names_[name] = index; }
+  void RecordName(const BranchName& name, size_t index) { names_[name] = index; }
 
   // Everything that was applied before `time` is safe so far.
   void Acknowledge(uint64_t time, Durability level);

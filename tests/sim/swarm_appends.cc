@@ -114,11 +114,11 @@ void SwarmClients::AppendMany(Client& client, size_t index) {
     if (ticket.status().code() == StatusCode::kInvalidArgument && !client.pending.empty() &&
         known_[index].versions.size() > 1 &&
         known_[index].versions[known_[index].versions.size() - 2].open) {
-      Unmake(change);  // One before it, to be joined, was refused meanwhile.
+      Unmake(change);  // One before it, to be coalesced, was refused meanwhile.
       break;
     }
     if (!ticket.ok()) {
-      End(client, change, ticket.status(), "joined append");
+      End(client, change, ticket.status(), "coalesced append");
       break;
     }
     if (!ticket->released()) {

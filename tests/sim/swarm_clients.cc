@@ -197,7 +197,7 @@ SwarmClients::Change SwarmClients::Begin(Durability level) {
 void SwarmClients::Push(Change* change, size_t index, State state, const std::string& name,
                         bool loses_kv) {
   KnownBranch& branch = known_[index];
-  if (state != nullptr) known_.NoteName({branch.ns, name}, index);
+  if (state != nullptr) known_.RecordName({branch.ns, name}, index);
   branch.versions.push_back({.state = std::move(state),
                              .name = name,
                              .operation = change->operation,
@@ -261,7 +261,7 @@ void SwarmClients::AddPending(Client& client, const Change& change, Ticket ticke
   const size_t index = change.branches.front();
   Version& version = known_[index].versions.back();
   version.applied = known_.Tick();
-  // An append that will be joined has no place in the log yet, and may be refused one.
+  // An append that will be coalesced has no place in the log yet, and may be refused one.
   version.open = config_.options.delta_batch_tokens > 1;
   if (!version.open) version.end = version.applied;
   client.pending.push_back(

@@ -99,7 +99,7 @@ Options TinyOptions() {
   options.spare_segments_max = 2;
   options.hot_tail_bytes = 1 << 20;
   options.executor_threads = 2;
-  // Most tests count reads, dumps and files, which the index of prefixes has of its own.
+  // Most tests count reads, tree flushes and files, which the index of prefixes has of its own.
   options.index = Index::kNone;
   return options;
 }

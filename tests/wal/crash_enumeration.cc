@@ -96,7 +96,7 @@ class Workload {
     }
   }
 
-  // The engine's steps after a checkpoint: a durable log start, then the segments below it.
+  // The engine's steps after a new manifest: a durable log start, then the segments below it.
   void Release() {
     Log& log = *fixture_.log;
     const std::vector<SegmentInfo> segments = log.Segments();

@@ -156,7 +156,7 @@ TEST_F(LogTest, SpaceThatIsGrantedLaterIsUsed) {
   EXPECT_EQ(fill().code(), StatusCode::kNoSpace);
   const uint64_t before = log().last_reserved_sequence();
   grant.limit_ += 2 * fixture_.options.segment_bytes;
-  EXPECT_EQ(TryAppend(20'000).status().code(), StatusCode::kNoSpace);  // This one kicks the pool.
+  EXPECT_EQ(TryAppend(20'000).status().code(), StatusCode::kNoSpace);  // This one wakes the pool.
   RunFor(50 * kMs);
   EXPECT_EQ(fill().code(), StatusCode::kNoSpace);
   EXPECT_GT(log().last_reserved_sequence(), before + 10);

@@ -38,7 +38,7 @@ Result<double> RawWriteBytesPerSecond(const Config& config, RawFile& file, const
   return static_cast<double>(best->bytes_per_op) / best->p50_inner_us() * 1e6;
 }
 
-// Sealing of everything, on a thread of its own; it stands still while the store is paused.
+// Sealing of everything, on a thread of its own; it pauses while the store is paused.
 class Sealing {
  public:
   // Returns when it has begun, or ended.

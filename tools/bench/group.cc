@@ -100,7 +100,7 @@ Status RunAppendGroup(const Config& config, const std::string& scratch, Report* 
   threads.op = [&](double*) { return CommitByThreads(writers); };
   Arm tickets{.name = "eight tickets", .units_per_op = kCommitsPerOp};
   tickets.op = [&](double*) { return CommitByTickets(writers); };
-  uint64_t groups = 0, records = 0;  // Of the tickets' arm, to see how far commits were joined.
+  uint64_t groups = 0, records = 0;  // Of the tickets' arm, to see how many commits a group held.
   auto raws = RawAppenders(*raw_file, pool, 1);
   std::vector<Arm*> arms = {&one, &threads, &tickets};
   for (auto& raw : raws) arms.push_back(&raw->arm());

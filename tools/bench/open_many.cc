@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kAppendTokens = 4;
 constexpr uint64_t kRandomRestores = 1000;
-constexpr uint64_t kUncheckpointed = 10'000;  // Appends between the checkpoint and the crash.
+constexpr uint64_t kAppendsToReplay = 10'000;  // Between the last MANIFEST and the crash.
 
 std::string NameAt(uint64_t branch) { return "chat-" + std::to_string(branch); }
 
@@ -65,7 +65,7 @@ class ManyBranches {
     CAIRN_ASSIGN_OR_RETURN(Store store, Store::Open(path_, {}));
     std::mt19937_64 random(2);
     std::array<TokenId, kAppendTokens> ids{};
-    for (uint64_t i = 0; i < kUncheckpointed; ++i) {
+    for (uint64_t i = 0; i < kAppendsToReplay; ++i) {
       CAIRN_ASSIGN_OR_RETURN(Branch branch, store.FindBranch(NameAt(random() % branches_)));
       CAIRN_RETURN_IF_ERROR(
           branch.AppendSync(TokenDelta(ids), AppendAt(Durability::kMemory)).status());

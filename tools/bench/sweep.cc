@@ -45,7 +45,7 @@ Result<SweepCosts> RunOnce(const SweepCase& sweep, uint64_t size, const WorkCoun
   CAIRN_RETURN_IF_ERROR(bed->Open());
   CAIRN_RETURN_IF_ERROR(sweep.run(*bed));
   CAIRN_RETURN_IF_ERROR(bed->store().Close());
-  bed->Note("all_work", static_cast<double>(counter.Read() - before));
+  bed->Record("all_work", static_cast<double>(counter.Read() - before));
   return bed->costs();
 }
 
@@ -164,8 +164,8 @@ Status SweepBed::CloseAndNoteBytes() {
   // log alone, which opening takes into memory.
   CAIRN_RETURN_IF_ERROR(Work("compact", [&] { return store_.Compact(); }));
   const StoreMetrics metrics = store_.Metrics();
-  Note("log_bytes", static_cast<double>(metrics.log_bytes_written));
-  Note("memory_bytes", static_cast<double>(metrics.tree_memory_bytes));
+  Record("log_bytes", static_cast<double>(metrics.log_bytes_written));
+  Record("memory_bytes", static_cast<double>(metrics.tree_memory_bytes));
   CAIRN_RETURN_IF_ERROR(store_.Close());
   io::FileSystem& files = *options_.world->files;
   const std::string directory = std::string(kPath) + "/tables";
@@ -176,7 +176,7 @@ Status SweepBed::CloseAndNoteBytes() {
     CAIRN_ASSIGN_OR_RETURN(const io::FileInfo info, files.Info(directory + "/" + name));
     index_bytes += info.bytes;
   }
-  Note("index_bytes", static_cast<double>(index_bytes));
+  Record("index_bytes", static_cast<double>(index_bytes));
   return Status::Ok();
 }
 

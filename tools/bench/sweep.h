@@ -46,10 +46,10 @@ class SweepBed {
     const uint64_t before = counter_.Read();
     CAIRN_RETURN_IF_ERROR(step());
     const auto work = static_cast<double>(counter_.Read() - before);
-    Note(name + "_work", work / static_cast<double>(repeated));
+    Record(name + "_work", work / static_cast<double>(repeated));
     return Status::Ok();
   }
-  void Note(const std::string& name, double cost) { costs_.emplace_back(name, cost); }
+  void Record(const std::string& name, double cost) { costs_.emplace_back(name, cost); }
   // Compacts and closes the store; notes the bytes of the log since the opening, of the tree in
   // memory, and of the index.
   Status CloseAndNoteBytes();

@@ -64,8 +64,8 @@ Status SweepBatch(SweepBed& bed) {
   };
   CAIRN_RETURN_IF_ERROR(bed.Work("write", Each(repeated, write), repeated));
   CAIRN_RETURN_IF_ERROR(bed.store().Flush());
-  bed.Note("log_bytes", static_cast<double>(bed.store().Metrics().log_bytes_written) /
-                            static_cast<double>(repeated));
+  bed.Record("log_bytes", static_cast<double>(bed.store().Metrics().log_bytes_written) /
+                              static_cast<double>(repeated));
   const auto replay = [&] { return bed.OpenReader().status(); };
   CAIRN_RETURN_IF_ERROR(bed.Work("replay", replay, repeated));
   return bed.store().ResumeBackground();

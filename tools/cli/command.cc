@@ -124,7 +124,7 @@ Status ExplainOpen(const std::string& path, const Status& status) {
   // A file of a store may be missing, too: that is damage.
   CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   const auto manifest = engine::ReadManifest(*world.files, path);
-  if (manifest.status().code() != StatusCode::kNotFound) return io::GoneIsDamage(status);
+  if (manifest.status().code() != StatusCode::kNotFound) return io::MissingIsCorruption(status);
   return Status(StatusCode::kNotFound,
                 "no store at " + path + " (cairn create " + ShellWord(path) + " makes one)");
 }

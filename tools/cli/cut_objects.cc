@@ -9,7 +9,7 @@
 
 namespace cairn::cli {
 
-void CutObjects::Note(const wal::RecordView& view) {
+void CutObjects::Add(const wal::RecordView& view) {
   const auto ops = engine::DecodeRecord(view);
   if (!ops.ok()) return;
   for (const engine::Op& op : *ops) {

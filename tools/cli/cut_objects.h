@@ -25,7 +25,7 @@ class CutObjects {
 
   // Call with every readable record, in order: a large object lies in several. Records whose fields
   // this version does not understand are ignored.
-  void Note(const wal::RecordView& view);
+  void Add(const wal::RecordView& view);
   // In the order of their records, without those that were deleted or replaced later.
   std::vector<CutObject> List() const;
 

@@ -159,7 +159,7 @@ std::string OpText(const engine::Op& op) {
     case engine::OpKind::kKeep: return text + Id(" branch #", op.branch) + PolicyText(op);
     case engine::OpKind::kNamespace: return text + " " + Quoted(op.ns) + PolicyText(op);
     case engine::OpKind::kJoin: return text + Id(" node ", op.other) + Id(" into node ", op.node);
-    case engine::OpKind::kCut:
+    case engine::OpKind::kTrim:
       return text + Id(" node ", op.node) + " to position " + std::to_string(op.position);
     case engine::OpKind::kDerive:
       return text + Id(" kind ", op.other) + Id(" of node ", op.node) + " to position " +

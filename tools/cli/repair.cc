@@ -53,7 +53,7 @@ class CutFinder final : public LogVisitor {
   void OnSegment(const wal::SegmentReader&, const wal::SegmentHeader&) override {}
   void OnGroup(const wal::SegmentReader::Group& group) override {
     for (const wal::RecordView& view : group.records) {
-      objects.Note(view);
+      objects.Add(view);
       if (view.sequence <= last_kept_) continue;
       cut.push_back({view.sequence, DescribeRecord(view, store_, {}).line});
       segments.insert(view.location.segment);

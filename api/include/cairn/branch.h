@@ -30,9 +30,9 @@
 //     The first call about it reads it from the index: some reads of the disk on the calling
 //     thread, which no timeout bounds. RestoreAsync and Prefetch leave that to a thread of the
 //     store.
-//   Joined appends: with Options::delta_batch_tokens above 1 a call first applies what was accepted
-//     for the branch. That waits while the log's memory is full, for a write of the log; Append
-//     does not wait, and is kBusy.
+//   Coalesced appends: with Options::delta_batch_tokens above 1 a call first applies what was
+//     accepted for the branch. That waits while the log's memory is full, for a write of the log;
+//     Append does not wait, and is kBusy.
 //   Errors of every call: kInvalidState (the store is closed, the handle is empty, or this is a
 //     child of fork()), kNotFound (the branch was dropped, or expired), kOutOfMemory, and of
 //     reading the index kCorruption and kIoError.
@@ -384,7 +384,7 @@ class Branch {
   BranchId id() const { return id_; }
   const std::shared_ptr<StoreCore>& core() const { return core_; }
 
-  // --- What it is. These read no content, and block only for the index and for joined appends.
+  // --- What it is. These read no content, and block only for the index and for coalesced appends.
   // All of it in one look.
   Result<BranchInfo> Info() const;
   // Tokens, all that were applied: you read your writes. Not a mere accessor: it may read the
@@ -418,7 +418,7 @@ class Branch {
   //   kCancelled, kDeadlineExceeded, kPoisoned
   //   kInvalidArgument: a borrowed delta does not go on where the branch ends, or a table on the
   //     device leads out of the view.
-  //   kBusy, kNoSpace, kIoError, kOutOfMemory: a borrowed or joined append found no room, or the
+  //   kBusy, kNoSpace, kIoError, kOutOfMemory: a borrowed or coalesced append found no room, or the
   //     device failed.
   // or it was applied, and is not known to be as durable as asked:
   //   kUnknownOutcome: the log failed, the deadline passed, the ticket was cancelled, or the store
@@ -452,7 +452,7 @@ class Branch {
   // when one fails, or in a crash, those before it are there. Branches that share the positions get
   // them as well. Blocking, as AppendSync; the view is borrowed until it returns. Errors: those of
   // AppendSync, and
-  //   kConflict: expected_length; or another call cut the branch meanwhile.
+  //   kConflict: expected_length; or another call shortened the branch meanwhile.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
   // --- How far KV is there. As Info, these read no content.
   // The evicted parts of [begin, end), by group and position. Of a group whose rule is not kAll:

@@ -233,7 +233,7 @@ CAIRN_API void cairn_branch_free(cairn_branch* branch);
 // The ticket ends with CAIRN_OK when `durability` is reached. Otherwise it was not applied:
 //   CAIRN_CANCELLED, CAIRN_DEADLINE_EXCEEDED, CAIRN_POISONED
 //   CAIRN_INVALID_ARGUMENT, CAIRN_BUSY, CAIRN_NO_SPACE, CAIRN_IO_ERROR, CAIRN_OUT_OF_MEMORY: what a
-//     borrowed or joined append met later.
+//     borrowed or coalesced append met later.
 // or it was, and is not known to be as durable as asked:
 //   CAIRN_UNKNOWN_OUTCOME: the log failed, the deadline passed, the ticket was cancelled, or the
 //     store closed.
@@ -254,7 +254,7 @@ CAIRN_API cairn_code cairn_branch_append_sync(cairn_branch* branch, const cairn_
 // Attaches recomputed KV to positions that have none. Blocking, as cairn_branch_append_sync, and
 // with its errors. KV beyond kv_length is one delta; positions below it get theirs in steps: when
 // one fails, or in a crash, those before it are there.
-//   CAIRN_CONFLICT: expected_length; or another call cut the branch meanwhile.
+//   CAIRN_CONFLICT: expected_length; or another call shortened the branch meanwhile.
 CAIRN_API cairn_code cairn_branch_fill(cairn_branch* branch, const cairn_kv_view* kv,
                                        const cairn_append_options* options, cairn_error** error);
 

@@ -94,7 +94,7 @@ typedef struct cairn_branch_page {
   cairn_bytes cursor;  // Pass it on for the next page; empty: no more.
 } cairn_branch_page;
 // Branches of a namespace whose names begin with `prefix` (NULL: all), in order of name, `limit` at
-// most. `cursor`: of the page before, or NULL. Blocking: reads the index, and applies joined
+// most. `cursor`: of the page before, or NULL. Blocking: reads the index, and applies coalesced
 // appends first. A branch that is made, renamed or dropped meanwhile may show or not.
 // CAIRN_INVALID_ARGUMENT: `limit` is 0, or the namespace is one of objects. Errors of the index.
 CAIRN_API cairn_code cairn_store_list_branches(const cairn_store* store, const char* ns,
@@ -157,7 +157,7 @@ CAIRN_API size_t cairn_write_batch_created_count(const cairn_write_batch* batch)
 CAIRN_API void cairn_write_batch_free(cairn_write_batch* batch);
 // Applies the batch; a failure applies nothing and names the change ("op 3 of the batch"). Does not
 // wait for room or durability: the ticket tells of `durability`, as that of cairn_branch_append.
-// Blocks on the disk only to read the index, and for joined appends of its branches. Only
+// Blocks on the disk only to read the index, and for coalesced appends of its branches. Only
 // durability, ends_turn, timeout_ns, queue and user_data of the options count.
 //
 // `created`: room for the branches that it makes, by their index, each freed with
@@ -180,7 +180,7 @@ CAIRN_API cairn_code cairn_store_new_completion_queue(cairn_store* store,
                                                       cairn_error** error);
 
 // --- Care
-// Everything that was applied so far becomes durable, joined appends included; borrowed appends
+// Everything that was applied so far becomes durable, coalesced appends included; borrowed appends
 // that are not applied yet are not. Blocking. CAIRN_READ_ONLY, CAIRN_POISONED,
 // CAIRN_UNKNOWN_OUTCOME.
 CAIRN_API cairn_code cairn_store_flush(cairn_store* store, cairn_error** error);

@@ -73,7 +73,7 @@ struct NamespacePolicy {
   Persist persist = Persist::kAlways;
   // Keep::ttl_ns of branches that are made in it without one of their own.
   uint64_t ttl_ns = 0;
-  // Set back to kPrefix, what the namespace holds is indexed from the next checkpoint on.
+  // Set back to kPrefix, what the namespace holds is indexed from the next MANIFEST on.
   Index index = Index::kPrefix;
   bool operator==(const NamespacePolicy&) const = default;
 };

@@ -85,7 +85,7 @@ struct StoreMetrics {
   uint64_t rewritten_tables = 0;  // Because enough of them was dead.
   uint64_t merged_tables = 0;     // Small ones that were written into one with others.
   uint64_t joined_nodes = 0;      // Of the tree, taken in by the one node that was left of them.
-  uint64_t cut_nodes = 0;         // Of the tree, cut to what branches still reach of them.
+  uint64_t cut_nodes = 0;         // Of the tree, trimmed to what branches still reach of them.
   // Appends that went into a table of their own, and what of them, before it was packed.
   uint64_t ingests = 0, ingested_bytes = 0;
   // KV that was evicted, as it was stored; branches that were evicted whole, and that expired; KV
@@ -108,7 +108,7 @@ struct StoreMetrics {
   // reads, so without spare segments.
   uint64_t physical_bytes = 0;
   // To files in the last 24 hours, by the wall clock: log with padding, segments made ready,
-  // tables, index, checkpoints. Kept in checkpoints, so a store that is read only, or was reopened
+  // tables, index, MANIFEST. Kept in MANIFEST, so a store that is read only, or was reopened
   // after a crash, knows what it was at the last one.
   uint64_t written_bytes_day = 0;
   uint64_t hot_tail_bytes = 0;

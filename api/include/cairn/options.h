@@ -125,7 +125,7 @@ struct Options {
   uint64_t snapshot_interval_tokens = 1024;
   uint64_t max_delta_chain = 100;
   // After so many records the changes of the tree go into the index, in the background. Opening
-  // replays about that many at most; each time costs a small table and a checkpoint.
+  // replays about that many at most; each time costs a small table and a new MANIFEST.
   uint64_t replay_records_max = 8192;
   // Bytes per second that the background reads and writes together while it seals, rewrites and
   // merges, at most: in small steps, so that appends and restores meet little of it. As a rule of
@@ -170,7 +170,7 @@ struct Options {
 
   // --- Finding (cairn/find.h)
   // kNone: no prefix is found in this store, whatever its namespaces say. Indexes of earlier
-  // openings are given up with the next checkpoint.
+  // openings are given up with the next MANIFEST.
   Index index = Index::kPrefix;
   // Leases (PrefixQuery::lease_ns) are over after so long, however long was asked for, unless they
   // are renewed; and of what they hold this many bytes, raw, may be held at once.
@@ -178,9 +178,9 @@ struct Options {
   uint64_t max_leased_bytes = 16ull << 30;
 
   // --- Appending
-  // 1, or up to 64: one-token appends to a branch are joined into records of this many tokens; a
+  // 1, or up to 64: one-token appends to a branch are coalesced into records of this many tokens; a
   // ticket completes when its record is logged, `delta_batch_wait_ns` later at most (an hour).
-  // Where a record of the log holds fewer positions, as many are joined. A crash costs what was
+  // Where a record of the log holds fewer positions, as many are coalesced. A crash costs what was
   // accepted and not logged: nothing of that was acknowledged.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;

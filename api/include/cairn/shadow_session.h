@@ -187,8 +187,8 @@ class ShadowSession {
   // that have become outliers; waits for the device. Errors beside those of BuildShadow:
   //   kConflict: the branch was rewound to before what the session has.
   //   kInvalidArgument: more than tokens_max, or no such end.
-  // After these two the session is as it was. After any other error, that of an unfit key included,
-  // it is of no use until an Extend succeeds: kInvalidState.
+  // After these two the session is as it was. After any other error, that of a key out of range
+  // included, it is of no use until an Extend succeeds: kInvalidState.
   Status Extend(uint64_t end = UINT64_MAX);
   // Pages that a fetch of these chunks would read are read in the background. `chunks`: in host
   // memory, [kv head][stride], `count` of each; borrowed for the call. Errors: those of

@@ -13,10 +13,10 @@
 // Metrics and Models are empty there, and destructors touch nothing of the parent's. A thread that
 // is cancelled (pthread_cancel) within a call is cancelled behind it.
 //
-// Locks, the index, joined appends, errors of every call and errors of every change are explained
-// at the top of cairn/branch.h; the lists below name what comes beside them. A call that is said to
-// change something blocks until its record is as durable as `durability` says, and before that
-// while space or log memory for the record is lacking; it has no deadline.
+// Locks, the index, coalesced appends, errors of every call and errors of every change are
+// explained at the top of cairn/branch.h; the lists below name what comes beside them. A call that
+// is said to change something blocks until its record is as durable as `durability` says, and
+// before that while space or log memory for the record is lacking; it has no deadline.
 #pragma once
 
 #include <functional>
@@ -194,8 +194,8 @@ class Store {
   // By id. kNotFound; kInvalidArgument: it is an object.
   Result<Branch> GetBranch(BranchId id) const;
   // Branches of a namespace whose names begin with `prefix`, in order of name. Unnamed ones have
-  // the name "" and come first, in order of id. Blocking: reads the index, and applies all joined
-  // appends first. A branch that is made, renamed or dropped meanwhile may show or not.
+  // the name "" and come first, in order of id. Blocking: reads the index, and applies all
+  // coalesced appends first. A branch that is made, renamed or dropped meanwhile may show or not.
   // kInvalidArgument: `limit` is 0, or the namespace is one of objects.
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor = {}) const;
@@ -215,9 +215,9 @@ class Store {
     Ticket ticket;
   };
   // Applies the batch. A failure applies nothing, and names the change ("op 3 of the batch"). Does
-  // not wait for room, nor for the disk but for the index and for joined appends of its branches;
-  // the ticket tells of `durability`. Of the options durability, ends_turn, timeout_ns, queue and
-  // user_data count. Errors at once:
+  // not wait for room, nor for the disk but for the index and for coalesced appends of its
+  // branches; the ticket tells of `durability`. Of the options durability, ends_turn, timeout_ns,
+  // queue and user_data count. Errors at once:
   //   kInvalidArgument: an empty or too large batch, an index that was never returned, a branch of
   //     another store, KV of a GPU, or what the single changes refuse.
   //   kConflict: the expected_length of an append.
@@ -264,7 +264,7 @@ class Store {
   Status Release(LeaseId lease);  // Also of one that is over, and of none. Does no I/O.
 
   // --- Care. Blocking, but for what tells of itself at the end.
-  // Everything acknowledged or applied so far becomes durable (kPower), joined appends included;
+  // Everything acknowledged or applied so far becomes durable (kPower), coalesced appends included;
   // borrowed appends that are not applied yet are not. Errors: kReadOnly, kPoisoned,
   // kUnknownOutcome.
   Status Flush();
@@ -317,9 +317,9 @@ class Store {
   Result<CheckpointInfo> Checkpoint(const std::string& path,
                                     const CheckpointProgress& progress = {});
   // When this returns, nothing is sealed, rewritten, merged or given back any more, and no table,
-  // checkpoint or old log segment written or deleted, until ResumeBackground was called as many
+  // MANIFEST or old log segment written or deleted, until ResumeBackground was called as many
   // times: for quiet moments, and for copying the files. Waits until work under way has come to its
-  // next step, and stands still there. Everything else goes on. Content that is appended meanwhile
+  // next step, and pauses there. Everything else goes on. Content that is appended meanwhile
   // stays in the log, which grows beyond log_bytes_max if it must; only max_bytes and the disk
   // bound it then, with kNoSpace as ever, and also where a call would wait for eviction. Not to be
   // called from an EventListener. A store that is read only has no background: both calls do

@@ -15,23 +15,23 @@
 #include <set>
 
 #include "engine/space/joiner.h"
-#include "engine/space/room_asks.h"
 #include "engine/space/sealer.h"
 #include "engine/space/space_means.h"
+#include "engine/space/space_requests.h"
 
 namespace cairn::engine {
 
-class Reclaimer {
+class TableReclaimer {
  public:
-  Reclaimer(const SpaceMeans& means, Sealer* sealer, Joiner* joiner, RoomAsks* asks)
+  TableReclaimer(const SpaceMeans& means, Sealer* sealer, Joiner* joiner, SpaceRequests* requests)
       : means_(means),
         mutex_(means.mutex()),
         tree_(means.tree()),
         sealer_(sealer),
         joiner_(joiner),
-        asks_(asks) {}
-  Reclaimer(const Reclaimer&) = delete;
-  Reclaimer& operator=(const Reclaimer&) = delete;
+        requests_(requests) {}
+  TableReclaimer(const TableReclaimer&) = delete;
+  TableReclaimer& operator=(const TableReclaimer&) = delete;
 
   // Rewrites one table of which less is needed than such a round wants, if there is one. kNoSpace,
   // kCorruption: of tables that were passed over.
@@ -57,7 +57,7 @@ class Reclaimer {
   Tree& tree_;
   Sealer* const sealer_;
   Joiner* const joiner_;
-  RoomAsks* const asks_;
+  SpaceRequests* const requests_;
   std::set<uint64_t> unmerged_tables_;  // Small ones that could not be merged.
   uint64_t dead_seen_bytes_ = 0;        // Of Tree::dead_noted_bytes; the commit lock guards it.
 };

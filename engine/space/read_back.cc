@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/space/prove_table.h"
+#include "engine/space/read_back.h"
 
 #include <algorithm>
 #include <map>
@@ -38,11 +38,12 @@ struct Window {
   AlignedBuffer raw;
 };
 
-class Prover {
+class ReadBackVerifier {
  public:
-  Prover(const ProofMeans& means, std::shared_ptr<sstable::SnapshotTable> table,
-         std::shared_ptr<io::File> file, std::span<const sstable::FragmentEntry> fragments,
-         std::span<const SealSource> sources, std::span<const uint64_t> hashes)
+  ReadBackVerifier(const ReadBackMeans& means, std::shared_ptr<sstable::SnapshotTable> table,
+                   std::shared_ptr<io::File> file,
+                   std::span<const sstable::FragmentEntry> fragments,
+                   std::span<const SealSource> sources, std::span<const uint64_t> hashes)
       : means_(means),
         table_(std::move(table)),
         file_(std::move(file)),
@@ -55,34 +56,34 @@ class Prover {
     Window* reading = &windows[0];
     Window* read = &windows[1];
     do {
-      CAIRN_RETURN_IF_ERROR(Cut(reading));
+      CAIRN_RETURN_IF_ERROR(NextWindow(reading));
       CAIRN_RETURN_IF_ERROR(
           means_.parallel_for->Run([&] { return Read(reading); }, read->frames.size(),
                                    [&](size_t i) { return Check(read->frames[i], *read); }));
       CAIRN_RETURN_IF_ERROR(Arrange(reading));
       std::swap(reading, read);
     } while (!read->frames.empty());
-    CAIRN_CHECK(proved_frames_ == hashes_.size());
+    CAIRN_CHECK(verified_frames_ == hashes_.size());
     return Status::Ok();
   }
 
  private:
   // The next window; empty behind the last.
-  Status Cut(Window* window) {
+  Status NextWindow(Window* window) {
     window->begin = window->end = 0;
     window->first_fragment = window->end_fragment = next_fragment_;
     window->first_frame = window->end_frame = next_frame_;
     if (next_frame_ == large_.size()) {
-      CutFragments(window);
+      AddFragments(window);
       if (window->end != 0 || next_fragment_ == fragments_.size()) return Status::Ok();
       CAIRN_ASSIGN_OR_RETURN(large_, table_->Frames(fragments_[next_fragment_++]));
       window->first_frame = next_frame_ = 0;
     }
-    CutFrames(window);
+    AddFrames(window);
     return Status::Ok();
   }
 
-  void CutFragments(Window* window) {
+  void AddFragments(Window* window) {
     uint64_t raw_bytes = 0;
     for (; next_fragment_ < fragments_.size(); ++next_fragment_) {
       const sstable::FragmentEntry& fragment = fragments_[next_fragment_];
@@ -94,7 +95,7 @@ class Prover {
     window->end_fragment = next_fragment_;
   }
 
-  void CutFrames(Window* window) {
+  void AddFrames(Window* window) {
     uint64_t raw_bytes = 0;
     for (; next_frame_ < large_.size(); ++next_frame_) {
       const sstable::FrameEntry& frame = large_[next_frame_];
@@ -132,7 +133,7 @@ class Prover {
     if (window->memory.size() < bytes) {
       window->memory = AlignedBuffer::TryAllocate(
           means_.allocator, std::max(bytes, kReadWindowBytes), io::kBlockBytes);
-      if (window->memory.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
+      if (window->memory.empty()) return Status(StatusCode::kOutOfMemory, "reading a table back");
     }
     for (uint64_t done = 0, piece = 0; done < bytes; done += piece) {
       piece = std::min(means_.quiet() ? kSpacePieceBytes : kSpaceAlonePieceBytes, bytes - done);
@@ -148,9 +149,9 @@ class Prover {
     window->frames.clear();
     size_t raw_bytes = 0;
     const auto add = [&](size_t fragment, size_t index, const sstable::FrameEntry& entry) {
-      CAIRN_CHECK(proved_frames_ < hashes_.size());
+      CAIRN_CHECK(verified_frames_ < hashes_.size());
       window->frames.push_back(
-          {fragment, index, &LayoutOf(fragment), entry, hashes_[proved_frames_++], raw_bytes});
+          {fragment, index, &LayoutOf(fragment), entry, hashes_[verified_frames_++], raw_bytes});
       raw_bytes += entry.raw_bytes;
     };
     for (size_t i = window->first_fragment; i < window->end_fragment; ++i) {
@@ -167,7 +168,7 @@ class Prover {
       window->raw = AlignedBuffer();
       window->raw = AlignedBuffer::TryAllocate(
           means_.allocator, std::max<uint64_t>(raw_bytes, kFrameBatchBytes), io::kBlockBytes);
-      if (window->raw.empty()) return Status(StatusCode::kOutOfMemory, "proving a table");
+      if (window->raw.empty()) return Status(StatusCode::kOutOfMemory, "reading a table back");
     }
     return Status::Ok();
   }
@@ -204,7 +205,7 @@ class Prover {
                                                ": a frame does not decode to what was packed");
   }
 
-  const ProofMeans& means_;
+  const ReadBackMeans& means_;
   const std::shared_ptr<sstable::SnapshotTable> table_;
   const std::shared_ptr<io::File> file_;
   const std::span<const sstable::FragmentEntry> fragments_;
@@ -215,18 +216,18 @@ class Prover {
   size_t next_fragment_ = 0;                // Of fragments_, to be read.
   std::vector<sstable::FrameEntry> large_;  // Of the fragment before it, if that is large.
   size_t next_frame_ = 0;                   // Of large_, to be read.
-  size_t proved_frames_ = 0;                // Or read: this many hashes were used.
+  size_t verified_frames_ = 0;              // Or read: this many hashes were used.
 };
 
 }  // namespace
 
-Status ProveTable(const ProofMeans& means, uint64_t number, std::span<const SealSource> sources,
-                  std::span<const uint64_t> hashes) {
+Status VerifyReadBack(const ReadBackMeans& means, uint64_t number,
+                      std::span<const SealSource> sources, std::span<const uint64_t> hashes) {
   CAIRN_ASSIGN_OR_RETURN(const auto table, means.tables->Open(number));
   CAIRN_ASSIGN_OR_RETURN(const auto fragments, table->Fragments());
   CAIRN_CHECK(fragments.size() == sources.size());
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, table->OpenFile());
-  return Prover(means, table, file, fragments, sources, hashes).Run();
+  return ReadBackVerifier(means, table, file, fragments, sources, hashes).Run();
 }
 
 }  // namespace cairn::engine

@@ -4,12 +4,12 @@
 //
 // Why: when a queue is drained in key order, like the edges of a node whose children are dropped
 // one by one, each seek meets one tombstone more than the last. Merging removes them in time; until
-// then a thousand drops would walk half a million tombstones. With a note a seek skips the range
+// then a thousand drops would walk half a million tombstones. With this a seek skips the range
 // that is known to be empty, so all of them together cost one walk.
 //
-// Deletions never invalidate a note. A put inside the range does, and cuts it short. A walking seek
-// may miss a concurrent put, so a search is announced before it starts (Begin), and its note (End)
-// reaches only up to the smallest key put in the meantime.
+// Deletions never invalidate a range. A put inside the range does, and cuts it short. A walking
+// seek may miss a concurrent put, so a search is announced before it starts (Begin), and its range
+// (End) reaches only up to the smallest key put in the meantime.
 //
 // Not thread-safe: the owner's lock guards it, taken before Begin together with the view that the
 // search will walk.
@@ -24,7 +24,7 @@
 
 namespace cairn::sstable {
 
-class GapNotes {
+class TombstoneRanges {
  public:
   struct Search {
     std::string from;
@@ -38,21 +38,21 @@ class GapNotes {
   std::string StartOf(std::string_view from) const;
 
   Ticket Begin(std::string_view from);
-  // Only tombstones lie in [from, end). An `end` that is not behind `from` notes nothing.
+  // Only tombstones lie in [from, end). An `end` that is not behind `from` adds nothing.
   void End(Ticket search, std::string_view end);
 
   // Call before a reader can see the record. Allocates nothing.
   void OnPut(std::string_view key);
 
-  size_t size() const { return gaps_.size(); }
+  size_t size() const { return ranges_.size(); }
 
  private:
-  void Note(std::string from, std::string until);
-  using Gaps = std::map<std::string, std::string, std::less<>>;  // [begin, end), disjoint.
-  // The gap that holds the key or ends at it.
-  Gaps::const_iterator Around(std::string_view key) const;
+  void Add(std::string from, std::string until);
+  using Ranges = std::map<std::string, std::string, std::less<>>;  // [begin, end), disjoint.
+  // The range that holds the key or ends at it.
+  Ranges::const_iterator Around(std::string_view key) const;
 
-  Gaps gaps_;
+  Ranges ranges_;
   std::list<Search> searches_;
 };
 

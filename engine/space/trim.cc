@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/space/cut.h"
+#include "engine/space/trim.h"
 
 #include "base/core/check.h"
 #include "engine/space/used_nodes.h"
@@ -11,17 +11,17 @@ namespace cairn::engine {
 
 using Lock = Committer::Lock;
 
-Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher) {
+Status TrimNodes(const SpaceMeans& means, IndexFlusher* flusher) {
   Tree& tree = means.tree();
   while (true) {
-    CAIRN_RETURN_IF_ERROR(flusher->DumpIfDue());
-    CAIRN_RETURN_IF_ERROR(means.pacer->GoOn());
+    CAIRN_RETURN_IF_ERROR(flusher->FlushTreeIfDue());
+    CAIRN_RETURN_IF_ERROR(means.rate_limiter->GoOn());
     UsedNodes used(means.committer);
     uint64_t node = 0;
     {
       Lock lock(means.mutex());
       CAIRN_RETURN_IF_ERROR(DecideAll(&tree, &lock));
-      node = AnyLoose(tree);
+      node = AnyUntrimmed(tree);
       if (node == 0) return Status::Ok();
       CAIRN_RETURN_IF_ERROR(
           means.access->Load({.branches = {}, .nodes = {node}, .names = {}}, &lock));
@@ -29,16 +29,17 @@ Status CutLoose(const SpaceMeans& means, IndexFlusher* flusher) {
         CAIRN_RETURN_IF_ERROR(LoadFarthest(&tree, &lock, node));
         if (!tree.KnowsNode(node)) continue;  // Forgotten meanwhile.
       }
-      if (SettleLoose(&tree, node)) continue;
+      if (SettleUntrimmed(&tree, node)) continue;
       used.Add(node);  // If it were read again, memory might know less of it.
     }
-    const auto cut = means.host->Change(
+    const auto trimmed = means.host->Change(
         {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
-        [node](const Tree& now) { return ResolveCut(now, node); }, wal::Log::Purpose::kRelease);
-    means.counters->cut_nodes.fetch_add(cut.ok() ? 1 : 0, std::memory_order_relaxed);
-    const StatusCode code = cut.status().code();
+        [node](const Tree& now) { return ResolveTrim(now, node); }, wal::Log::Purpose::kRelease);
+    means.counters->cut_nodes.fetch_add(trimmed.ok() ? 1 : 0, std::memory_order_relaxed);
+    const StatusCode code = trimmed.status().code();
     if (code == StatusCode::kNoSpace) return Status::Ok();
-    if (!cut.ok() && code != StatusCode::kNotFound) return cut.status();  // Another thread cut it.
+    if (!trimmed.ok() && code != StatusCode::kNotFound)
+      return trimmed.status();  // Another thread trimmed it.
   }
 }
 

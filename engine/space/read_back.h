@@ -13,7 +13,7 @@
 
 namespace cairn::engine {
 
-struct ProofMeans {
+struct ReadBackMeans {
   TableSet* tables = nullptr;
   Allocator allocator = Allocator::Default();
   io::ParallelFor* parallel_for = nullptr;
@@ -26,7 +26,7 @@ struct ProofMeans {
 // `hashes` are those of all frames before they were packed, in the order of the table, whose
 // fragments are `sources`. Windows are read on this thread while the frames of the one before are
 // checked and decoded by helpers. kCorruption naming table and offset where anything differs.
-Status ProveTable(const ProofMeans& means, uint64_t number, std::span<const SealSource> sources,
-                  std::span<const uint64_t> hashes);
+Status VerifyReadBack(const ReadBackMeans& means, uint64_t number,
+                      std::span<const SealSource> sources, std::span<const uint64_t> hashes);
 
 }  // namespace cairn::engine

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/space/reclaimer.h"
+#include "engine/space/table_reclaimer.h"
 
 #include <algorithm>
 #include <array>
@@ -14,20 +14,20 @@
 namespace cairn::engine {
 
 // A table of which less than this share is needed is rewritten.
-double Reclaimer::LiveShareMin(SpaceRound::Kind kind) const {
-  if (kind == SpaceRound::Kind::kAll || means_.gauge->DataIsShort() || asks_->RoomIsShort())
+double TableReclaimer::LiveShareMin(SpaceRound::Kind kind) const {
+  if (kind == SpaceRound::Kind::kAll || means_.gauge->DataIsShort() || requests_->RoomIsShort())
     return kLiveShareMinAtCap;
   return kind == SpaceRound::Kind::kIdle ? kLiveShareMinIdle : kLiveShareMin;
 }
 
-bool Reclaimer::HasDoneEnough(SpaceRound::Kind kind) const {
+bool TableReclaimer::HasDoneEnough(SpaceRound::Kind kind) const {
   return kind == SpaceRound::Kind::kIdle && means_.round->reclaimed_bytes() >= kIdleStepBytes;
 }
 
 // Rewrites a table of which little enough is needed; the old one is dead then. Of several the
 // emptiest is first, which frees most for what is written, if there is room for the new table
 // beside the old one and it is not damaged.
-Status Reclaimer::RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten) {
+Status TableReclaimer::RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten) {
   const double share = LiveShareMin(kind);
   Status passed_over;
   while (true) {
@@ -40,7 +40,7 @@ Status Reclaimer::RewriteEmptiest(SpaceRound::Kind kind, bool* rewritten) {
   }
 }
 
-Status Reclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten) {
+Status TableReclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewritten) {
   *rewritten = false;
   uint64_t emptiest = 0, live_before = 0, too_large = 0;
   bool lied = false;
@@ -75,16 +75,16 @@ Status Reclaimer::RewriteEmptiestWhole(double share, uint64_t* table, bool* rewr
   std::lock_guard lock(mutex_);
   const auto left = tree_.tables().find(emptiest);
   *rewritten = left == tree_.tables().end() || left->second.live_bytes < live_before;
-  if (*rewritten) means_.round->NoteReclaimed(live_before);
+  if (*rewritten) means_.round->CountReclaimed(live_before);
   return Status::Ok();
 }
 
 // Moves the needed content of these tables into new ones.
-Status Reclaimer::RewriteTables(const std::set<uint64_t>& tables) {
+Status TableReclaimer::RewriteTables(const std::set<uint64_t>& tables) {
   std::vector<uint64_t> nodes;
   for (const uint64_t number : tables) {
     const auto opened = means_.reader->tables().Open(number);
-    if (!opened.ok()) return io::GoneIsDamage(opened.status());
+    if (!opened.ok()) return io::MissingIsCorruption(opened.status());
     CAIRN_ASSIGN_OR_RETURN(const auto fragments, (*opened)->Fragments());
     for (const sstable::FragmentEntry& fragment : fragments) {
       if (nodes.empty() || nodes.back() != fragment.node) nodes.push_back(fragment.node);
@@ -104,7 +104,7 @@ Status Reclaimer::RewriteTables(const std::set<uint64_t>& tables) {
 // The oldest first: each is a file that each restore opens, and a footer. There are two sizes, so
 // that this rewrites a byte at most twice. It uses no room that others might need: it can wait.
 // Tables that cannot be merged, damaged ones among them, are left alone from then on.
-Status Reclaimer::MergeSmallTables(bool* merged) {
+Status TableReclaimer::MergeSmallTables(bool* merged) {
   *merged = false;
   std::array<std::set<uint64_t>, 2> by_size;
   std::set<uint64_t> wanted;
@@ -142,11 +142,11 @@ Status Reclaimer::MergeSmallTables(bool* merged) {
   }
   means_.counters->merged_tables.fetch_add(wanted.size() - left, std::memory_order_relaxed);
   *merged = left < wanted.size();
-  if (*merged) means_.round->NoteReclaimed(bytes);
+  if (*merged) means_.round->CountReclaimed(bytes);
   return status;
 }
 
-bool Reclaimer::BecomesDue() {
+bool TableReclaimer::BecomesDue() {
   if (tree_.dead_noted_bytes() - dead_seen_bytes_ >= kDeadLookBytes) {
     dead_seen_bytes_ = tree_.dead_noted_bytes();
     return true;
@@ -154,7 +154,7 @@ bool Reclaimer::BecomesDue() {
   return joiner_->BecomesDue();
 }
 
-bool Reclaimer::IdleWorkIsDue() const {
+bool TableReclaimer::IdleWorkIsDue() const {
   std::lock_guard lock(mutex_);
   if (joiner_->IsDue()) return true;
   return std::any_of(tree_.tables().begin(), tree_.tables().end(), [](const auto& entry) {

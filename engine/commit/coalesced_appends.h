@@ -2,7 +2,7 @@
 //
 // delta_batch_tokens: one-token appends to a branch wait in staging until enough have come, a timer
 // runs out, or anything else touches the branch; then they go into the log as one record. Tickets
-// complete with that record, so joining costs latency (at most delta_batch_wait_ns) and changes
+// complete with that record, so coalescing costs latency (at most delta_batch_wait_ns) and changes
 // nothing else.
 //
 //   accepted   its room is taken: quota, staging, its ticket's memory. It will be applied, or its
@@ -31,15 +31,15 @@
 
 namespace cairn::engine {
 
-class JoinedAppends {
+class CoalescedAppends {
  public:
   using Lock = Committer::Lock;
 
-  explicit JoinedAppends(const WriteMeans& means) : means_(means) {}
-  JoinedAppends(const JoinedAppends&) = delete;
-  JoinedAppends& operator=(const JoinedAppends&) = delete;
+  explicit CoalescedAppends(const WriteMeans& means) : means_(means) {}
+  CoalescedAppends(const CoalescedAppends&) = delete;
+  CoalescedAppends& operator=(const CoalescedAppends&) = delete;
 
-  // Nothing when the delta cannot be joined and must go another way.
+  // Nothing when the delta cannot be coalesced and must go another way.
   std::optional<Result<Ticket>> Append(BranchId id, const Delta& delta,
                                        const AppendOptions& options,
                                        std::shared_ptr<const ModelSpec> model, bool kv_shed);
@@ -62,12 +62,12 @@ class JoinedAppends {
   Status EndAll();
 
   // REQUIRES: the commit lock.
-  bool Has(BranchId id) const { return joined_.contains(id); }
+  bool Has(BranchId id) const { return batches_.contains(id); }
   uint64_t TokensWaiting(BranchId id) const;
 
  private:
   // The appends that wait for one branch.
-  struct Joined {
+  struct Batch {
     std::shared_ptr<const ModelSpec> model;
     std::unique_ptr<KvStaging> staging;
     uint64_t length = 0;  // Of the branch, when the first append came.
@@ -79,20 +79,20 @@ class JoinedAppends {
     std::vector<DeltaState> states;
     std::vector<std::pair<Durability, std::shared_ptr<TicketState>>> tickets;
   };
-  struct Joining;   // One append on its way to the others.
+  struct Incoming;  // One append on its way to the others.
   struct Flushing;  // Appends on their way into the log.
 
   std::shared_ptr<TicketState> MakeTicket(BranchId id, const AppendOptions& options, bool kv_shed);
-  Result<bool> Accept(BranchId id, Joining* one);
-  Result<bool> FitsBehind(const Head& head, const Joined* waiting, const Joining& one) const;
-  Result<std::unique_ptr<Joined>> Begin(const Head& head, Joining* one);
+  Result<bool> Accept(BranchId id, Incoming* one);
+  Result<bool> FitsBehind(const Head& head, const Batch* waiting, const Incoming& one) const;
+  Result<std::unique_ptr<Batch>> Begin(const Head& head, Incoming* one);
   Timer::Entry FlushLater(BranchId id);
-  Status Commit(BranchId id, const Status& loaded, Joined* waiting, Flushing* flushing);
-  void GiveToLog(uint64_t sequence, const Joined& joined);
+  Status Commit(BranchId id, const Status& loaded, Batch* waiting, Flushing* flushing);
+  void GiveToLog(uint64_t sequence, const Batch& batch);
 
   const WriteMeans& means_;
-  std::map<BranchId, std::unique_ptr<Joined>> joined_;
-  std::atomic<uint32_t> count_{0};  // Of joined_.
+  std::map<BranchId, std::unique_ptr<Batch>> batches_;
+  std::atomic<uint32_t> count_{0};  // Of batches_.
 };
 
 }  // namespace cairn::engine

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Cuts of a node's end: in place by a rewind, and of a loose node
-// (liveness.h) by a log record of its own. The cut determines which
-// extents a later seal names, so replay must not decide it anew.
+// Trims the end of a node: in place by a rewind, and of an untrimmed node (liveness.h) by a log
+// record of its own. The trim determines which extents a later seal names, so replay must not
+// decide it anew.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -16,11 +16,11 @@ namespace cairn::engine {
 
 namespace {
 
-// A cut of a node. Only the parts that are cut are copied, all of them before the first change, so
-// that neither the cut nor its undo can fail.
-class NodeCut {
+// A trim of a node. Only the parts that go are copied, all of them before the first change, so
+// that neither the trim nor its undo can fail.
+class NodeTrim {
  public:
-  NodeCut(const Node& node, const std::vector<uint64_t>& lengths) : length_(lengths[kTokenLane]) {
+  NodeTrim(const Node& node, const std::vector<uint64_t>& lengths) : length_(lengths[kTokenLane]) {
     lanes_.resize(node.lanes.size());
     for (size_t i = 0; i < lanes_.size(); ++i) {
       const Lane& lane = node.lanes[i];
@@ -47,15 +47,15 @@ class NodeCut {
     node->derived.resize(node->derived.size() - derived_.size());
     node->spans.resize(node->spans.size() - spans_.size() + (splits_span_ ? 1 : 0));
     if (splits_span_) node->spans.back().end = length_;
-    node->dumped.samplers.Changed(node->samplers.size());
-    node->dumped.metadata.Changed(node->metadata.size());
-    node->dumped.derived.Changed(node->derived.size());
-    node->dumped.spans.Changed(node->spans.size() - (splits_span_ ? 1 : 0));
+    node->flushed.samplers.Changed(node->samplers.size());
+    node->flushed.metadata.Changed(node->metadata.size());
+    node->flushed.derived.Changed(node->derived.size());
+    node->flushed.spans.Changed(node->spans.size() - (splits_span_ ? 1 : 0));
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = node->lanes[i];
-      const LaneCut& was = lanes_[i];
+      const LaneTrim& was = lanes_[i];
       lane.extents.resize(lane.extents.size() - was.extents.size());
-      node->dumped.LaneChanged(i, lane.extents.size());
+      node->flushed.LaneChanged(i, lane.extents.size());
       lane.end = std::max(lane.start, std::min(lane.end, was.length));
       for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, -1);
       if (was.splits()) {
@@ -71,7 +71,7 @@ class NodeCut {
     const Recount undone(tree, *node);
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = node->lanes[i];
-      const LaneCut& was = lanes_[i];
+      const LaneTrim& was = lanes_[i];
       if (was.splits()) {
         tree->UseExtent(node, i, lane.extents.back(), -1);
         lane.extents.pop_back();
@@ -89,7 +89,7 @@ class NodeCut {
   }
 
  private:
-  struct LaneCut {
+  struct LaneTrim {
     uint64_t end = 0, length = 0;
     std::vector<Extent> extents;  // Those changed or removed, in order.
     bool splits() const { return !extents.empty() && extents.front().begin < length; }
@@ -108,7 +108,7 @@ class NodeCut {
   }
 
   const uint64_t length_;
-  std::vector<LaneCut> lanes_;
+  std::vector<LaneTrim> lanes_;
   std::vector<Mark> samplers_, metadata_, derived_;
   std::vector<ContentSpan> spans_;  // Those changed or removed.
   bool splits_span_ = false;
@@ -116,7 +116,7 @@ class NodeCut {
 
 }  // namespace
 
-Result<Op> ResolveCut(const Tree& tree, uint64_t id) {
+Result<Op> ResolveTrim(const Tree& tree, uint64_t id) {
   const Node* const node = tree.FindNode(id);
   const Ref* const farthest = node == nullptr ? nullptr : node->farthest();
   const uint64_t end =
@@ -125,34 +125,36 @@ Result<Op> ResolveCut(const Tree& tree, uint64_t id) {
     return Status(StatusCode::kNotFound, "node " + std::to_string(id) + " has nothing to cut off");
   }
   Op op;
-  op.kind = OpKind::kCut;
+  op.kind = OpKind::kTrim;
   op.node = id;
   op.position = end;
   return op;
 }
 
-Status TreeChanges::ApplyCut(const Op& op) {
+Status TreeChanges::ApplyTrim(const Op& op) {
   Node* const node = tree_->residency().MutableNode(op.node);
-  if (node == nullptr) return Unfit(op, "no node " + std::to_string(op.node));
+  if (node == nullptr) return DoesNotApply(op, "no node " + std::to_string(op.node));
   const Lane& tokens = node->lanes[kTokenLane];
-  if (op.position < tokens.start || op.position >= tokens.end) return Unfit(op, "not within it");
-  if (IsNeeded(*tree_, *node, op.position + 1, 0)) return Unfit(op, "others need what it cuts off");
+  if (op.position < tokens.start || op.position >= tokens.end)
+    return DoesNotApply(op, "not within it");
+  if (IsNeeded(*tree_, *node, op.position + 1, 0))
+    return DoesNotApply(op, "others need what it cuts off");
   const uint64_t held = node->use->bytes;
-  CutNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
+  TrimNode(node, std::vector<uint64_t>(node->lanes.size(), op.position));
   const uint64_t died = held - node->use->bytes;
   transaction_->PushUndo([tree = tree_, died] { tree->sums().UndoDied(died); });
-  tree_->sums().NoteDied(died);
+  tree_->sums().CountDied(died);
   return Status::Ok();
 }
 
-// One length for each lane; states and spans are cut with the tokens. A span that the cut goes
+// One length for each lane; states and spans are trimmed with the tokens. A span that the trim goes
 // through ends there: later appends are not its content.
-void TreeChanges::CutNode(Node* node, const std::vector<uint64_t>& lengths) {
-  const auto cut = std::make_shared<const NodeCut>(*node, lengths);
-  std::function<void()> undo = [tree = tree_, node, cut] { cut->Undo(tree, node); };
+void TreeChanges::TrimNode(Node* node, const std::vector<uint64_t>& lengths) {
+  const auto trim = std::make_shared<const NodeTrim>(*node, lengths);
+  std::function<void()> undo = [tree = tree_, node, trim] { trim->Undo(tree, node); };
   transaction_->ReserveUndo(1);
   tree_->dirty().Touch(node);
-  cut->Apply(tree_, node);
+  trim->Apply(tree_, node);
   transaction_->PushUndo(std::move(undo));
 }
 

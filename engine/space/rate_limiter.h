@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Limits the rate of the thread that seals, rewrites and merges, and of those that prove tables for
-// it, and pauses them. A leaky bucket: moved bytes are a debt that the rate pays off, and a thread
-// goes on when it has no debt. So other users of the device meet single steps of these threads, not
-// their sum.
+// Limits the rate of the thread that seals, rewrites and merges, and of those that read tables back
+// for it, and pauses them. A leaky bucket: moved bytes are a debt that the rate pays off, and a
+// thread goes on when it has no debt. So other users of the device meet single steps of these
+// threads, not their sum.
 //
-//   rate = bytes_per_second * Haste          0 bytes a second: no limit
+//   rate = bytes_per_second * Urgency        0 bytes a second: no limit
 //
-// Haste follows from the room that is left, of the log's limit and of max_bytes, and is 1 in the
+// Urgency follows from the room that is left, of the log's limit and of max_bytes, and is 1 in the
 // first three quarters. From there on it grows as 1 / (what is left), so that there is no limit
 // where no room is left: pacing alone never makes the log outgrow its limit.
 //
 //   used, of the limit   <= 3/4   7/8   15/16   >= 1
-//   haste                1        2     4       no limit
+//   urgency              1        2     4       no limit
 //
 // Begin, Take and End are for paced threads, the rest for all threads. No lock may be held around
 // calls: Take and Pause wait. Lock order: `mutex_` is a leaf.
@@ -28,16 +28,16 @@
 namespace cairn::engine {
 
 // The factor by which work that makes room goes faster than its rate. No limit is +infinity.
-double Haste(uint64_t used, uint64_t limit);
-// Where haste begins, and where work that makes room should begin.
-constexpr uint64_t HasteBegins(uint64_t limit) { return limit - limit / 4; }
+double Urgency(uint64_t used, uint64_t limit);
+// Where urgency begins, and where work that makes room should begin.
+constexpr uint64_t UrgencyBegins(uint64_t limit) { return limit - limit / 4; }
 
-class Pacer {
+class RateLimiter {
  public:
-  // `haste` is called at every step, by a paced thread.
-  Pacer(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<double()> haste);
-  Pacer(const Pacer&) = delete;
-  Pacer& operator=(const Pacer&) = delete;
+  // `urgency` is called at every step, by a paced thread.
+  RateLimiter(io::Scheduler& scheduler, uint64_t bytes_per_second, std::function<double()> urgency);
+  RateLimiter(const RateLimiter&) = delete;
+  RateLimiter& operator=(const RateLimiter&) = delete;
 
   // Around all work of a paced thread. Begin waits while paused. kCancelled once stopped: then End
   // must not be called.
@@ -45,8 +45,8 @@ class Pacer {
   void End();
   // Between Begin and End: around a wait for another paced thread, during which this one counts as
   // idle. Call GoOn next.
-  void StandStill() { End(); }
-  void StandNoMore() { working_.fetch_add(1); }
+  void EnterIdle() { End(); }
+  void LeaveIdle() { working_.fetch_add(1); }
   // Between Begin and End: this much was moved, or is about to be. Returns when it is paid for and
   // nothing is paused; kCancelled once stopped.
   Status Take(uint64_t read_bytes, uint64_t written_bytes);
@@ -56,7 +56,7 @@ class Pacer {
   // Some thread is between Begin and End, and not idle.
   bool working() const { return working_.load() != 0; }
 
-  // Call when haste may have changed.
+  // Call when urgency may have changed.
   void Reconsider();
 
   // Returns when all paced threads are idle; they stay so until there were as many Resumes.
@@ -73,12 +73,12 @@ class Pacer {
   uint64_t written_bytes() const { return written_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  double HasteNow() const;
-  double PayOff(double haste) CAIRN_REQUIRES(mutex_);
+  double UrgencyNow() const;
+  double PayOff(double urgency) CAIRN_REQUIRES(mutex_);
 
   io::Scheduler& scheduler_;
   const uint64_t bytes_per_second_;
-  const std::function<double()> haste_;
+  const std::function<double()> urgency_;
   std::atomic<uint64_t> read_bytes_{0}, written_bytes_{0};
 
   Mutex mutex_;
@@ -89,7 +89,7 @@ class Pacer {
   std::atomic<bool> stopped_{false};
   // Made in advance: a thread that gets it ends, and must not need memory for that.
   const Status closing_{StatusCode::kCancelled, "the store is closing"};
-  std::atomic<uint32_t> changed_{0};  // Counts changes of the two above, and of haste.
+  std::atomic<uint32_t> changed_{0};  // Counts changes of the two above, and of urgency.
   std::atomic<uint32_t> working_{0};  // Threads between Begin and End that are not idle.
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: when the branch that reached farthest on a node goes, the node is cut to what others
-// reach of it: tokens, KV, states and spans behind that are dead and come back, at once or after
-// any opening; remaining branches read the same bytes and go on.
+// Property: when the branch that reached farthest on a node goes, the node is trimmed to what
+// others reach of it: tokens, KV, states and spans behind that are dead and come back, at once or
+// after any opening; remaining branches read the same bytes and go on.
 // Method: branches that leave one early, which then goes; and single ops beside their replay.
 #include <algorithm>
 
@@ -25,7 +25,7 @@ uint64_t PositionBytes(const ModelSpec& model) {
   return bytes;
 }
 
-class CutTest : public WorldTest {
+class TrimTest : public WorldTest {
  protected:
   void CheckVerified() {
     ASSERT_OK_ASSIGN(const VerifyReport report, store_.Verify(VerifyLevel::kAll));
@@ -68,9 +68,9 @@ class CutTest : public WorldTest {
   std::string path_;  // Of the copy that is open, if it is one.
   int copies_ = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Worlds, CutTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Worlds, TrimTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
 
-TEST_P(CutTest, WhatOnlyADroppedBranchReachedComesBack) {
+TEST_P(TrimTest, WhatOnlyADroppedBranchReachedComesBack) {
   for (const ModelSpec& model : {TinyModel(), WideModel(), HybridModel()}) {
     for (const Turn turn : kTurns) {
       SCOPED_TRACE(model.identity.name + ", turn " + std::to_string(static_cast<int>(turn)));
@@ -132,7 +132,7 @@ TEST_P(CutTest, WhatOnlyADroppedBranchReachedComesBack) {
 
 // The owner of the node ends within it since it was rewound under another branch. When that one
 // goes, the owner is at the end again.
-TEST_P(CutTest, TheOwnerAtTheNewEndGoesOnInPlace) {
+TEST_P(TrimTest, TheOwnerAtTheNewEndGoesOnInPlace) {
   const ModelSpec model = WideModel();
   Branch a = Create(Register(model), "a");
   ASSERT_OK(AppendSome(a, model, 0, 100));
@@ -157,7 +157,7 @@ TEST_P(CutTest, TheOwnerAtTheNewEndGoesOnInPlace) {
 }
 
 // Nodes that only a dropped branch kept are not kept any more, all the way up.
-TEST_P(CutTest, ANodeIsCutWhenItLosesAChild) {
+TEST_P(TrimTest, ANodeIsCutWhenItLosesAChild) {
   const ModelSpec model = WideModel();
   const ModelId id = Register(model);
   for (const bool closed : {false, true}) {
@@ -186,7 +186,7 @@ TEST_P(CutTest, ANodeIsCutWhenItLosesAChild) {
 }
 
 // Memory has the farthest of those that need a node, and of these all go.
-TEST_P(CutTest, WhoIsTheFarthestIsReadFromTheIndex) {
+TEST_P(TrimTest, WhoIsTheFarthestIsReadFromTheIndex) {
   const ModelSpec model = TinyModel();
   Branch a = Create(Register(model), "a");
   ASSERT_OK(AppendSome(a, model, 0, 400));
@@ -209,8 +209,8 @@ TEST_P(CutTest, WhoIsTheFarthestIsReadFromTheIndex) {
   CheckVerified();
 }
 
-// KV that lags is cut where tokens are; states and spans behind the end go.
-TEST_P(CutTest, StatesAndSpansBehindTheEndGo) {
+// KV that lags is trimmed where tokens are; states and spans behind the end go.
+TEST_P(TrimTest, StatesAndSpansBehindTheEndGo) {
   const ModelSpec model = TinyModel();
   Branch a = Create(Register(model), "a");
   for (uint64_t turn = 0; turn < 4; ++turn) {
@@ -251,7 +251,7 @@ TEST_P(CutTest, StatesAndSpansBehindTheEndGo) {
 }
 
 // The end of a node that an evicted branch leaves counts as made room.
-TEST_P(CutTest, NoMoreBranchesAreEvictedThanMustBe) {
+TEST_P(TrimTest, NoMoreBranchesAreEvictedThanMustBe) {
   const ModelSpec model = TokenModel();
   const ModelId id = Register(model);
   for (int i = 0; i < 6; ++i) {
@@ -273,10 +273,10 @@ TEST_P(CutTest, NoMoreBranchesAreEvictedThanMustBe) {
   CheckVerified();
 }
 
-// Of a crash the log is left, or an index that has the node as loose.
+// Of a crash the log is left, or an index that has the node as untrimmed.
 TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
   const ModelSpec model = WideModel();
-  for (const bool dumped : {false, true}) {
+  for (const bool flushed : {false, true}) {
     io::SimWorld sim = io::MakeSimWorld(5);
     Options options = TinyOptions();
     options.world = std::make_shared<io::World>(sim.world());
@@ -288,7 +288,7 @@ TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
     ASSERT_OK(store.Compact());
     ASSERT_OK(store.PauseBackground());
     ASSERT_OK(a.Drop(Durability::kPower));
-    if (dumped) {
+    if (flushed) {
       ASSERT_OK(store.Close());
     }
     io::SimWorld crashed = io::CrashWorld(*sim.disk, io::CrashChoice::LoseAll());
@@ -296,7 +296,7 @@ TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
     options.world = std::make_shared<io::World>(crashed.world());
     ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
     ASSERT_OK(store.Compact());
-    EXPECT_EQ(8U, store.Metrics().tokens) << dumped;
+    EXPECT_EQ(8U, store.Metrics().tokens) << flushed;
     EXPECT_LT(store.Metrics().table_bytes, 100'000U);
     ASSERT_OK_ASSIGN(b, store.FindBranch("b"));
     EXPECT_TRUE(HasKv(b, model, 0, 8));
@@ -338,68 +338,68 @@ TEST(CutBesideAnIngest, TheAppendMakesItsNode) {
   }
 }
 
-class CutOpTest : public TreeOpTest {
+class TrimOpTest : public TreeOpTest {
  protected:
-  CutOpTest() : TreeOpTest(20) {}
+  TrimOpTest() : TreeOpTest(20) {}
 };
 
-TEST_F(CutOpTest, ReplayFindsTheSameNodeLooseAndUndoIsWhole) {
+TEST_F(TrimOpTest, ReplayFindsTheSameNodeUntrimmedAndUndoIsWhole) {
   const uint64_t fork = Fork(base_, 7), node = NodeOf(base_);
-  EXPECT_EQ(0U, AnyLoose(tree_));
-  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_EQ(0U, AnyUntrimmed(tree_));
+  EXPECT_FAILS(ResolveTrim(tree_, node), StatusCode::kNotFound, "nothing to cut");
   Do(ResolveDrop(tree_, base_));
-  EXPECT_EQ(node, AnyLoose(tree_));
-  EXPECT_EQ(node, AnyLoose(replayed_));
-  EXPECT_FALSE(SettleLoose(&tree_, node));
+  EXPECT_EQ(node, AnyUntrimmed(tree_));
+  EXPECT_EQ(node, AnyUntrimmed(replayed_));
+  EXPECT_FALSE(SettleUntrimmed(&tree_, node));
   const engine::TreeCounts before = tree_.counts();
-  ASSERT_OK_ASSIGN(const engine::Op cut, ResolveCut(tree_, node));
-  EXPECT_EQ(7U, cut.position);
+  ASSERT_OK_ASSIGN(const engine::Op trim, ResolveTrim(tree_, node));
+  EXPECT_EQ(7U, trim.position);
   {
     engine::Transaction transaction;
     engine::TreeChanges changes(&tree_, &transaction);
-    ASSERT_OK(changes.Apply(cut));
+    ASSERT_OK(changes.Apply(trim));
     EXPECT_EQ(7U, tree_.counts().tokens);
     transaction.Rollback();
     EXPECT_EQ(before, tree_.counts());
     EXPECT_EQ(20U, tree_.FindNode(node)->lanes[1].end);
     EXPECT_EQ(1U, tree_.FindNode(node)->samplers.size());
   }
-  Do(cut);
+  Do(trim);
   for (engine::Tree* const tree : {&tree_, &replayed_}) {
     EXPECT_EQ(7U, tree->FindNode(node)->lanes[0].end);
     EXPECT_EQ(7U, tree->FindNode(node)->lanes[1].end);
     EXPECT_TRUE(tree->FindNode(node)->samplers.empty());
-    EXPECT_TRUE(SettleLoose(tree, node));
-    EXPECT_EQ(0U, AnyLoose(*tree));
+    EXPECT_TRUE(SettleUntrimmed(tree, node));
+    EXPECT_EQ(0U, AnyUntrimmed(*tree));
   }
   EXPECT_EQ(tree_.counts(), replayed_.counts());
-  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_FAILS(ResolveTrim(tree_, node), StatusCode::kNotFound, "nothing to cut");
   EXPECT_EQ(7U, tree_.FindHead(fork)->lengths[1]);
 }
 
 // Noted once, and forgotten when it is no more, or needed again up to its end.
-TEST_F(CutOpTest, WhatIsLooseMayGoOrBeNeededAgain) {
+TEST_F(TrimOpTest, WhatIsUntrimmedMayGoOrBeNeededAgain) {
   const uint64_t low = Fork(base_, 5), high = Fork(base_, 9), node = NodeOf(base_);
   Do(ResolveRewind(tree_, base_, 12));
-  EXPECT_EQ(0U, AnyLoose(tree_)) << "cut in place";
+  EXPECT_EQ(0U, AnyUntrimmed(tree_)) << "trimmed in place";
   const uint64_t end = Fork(base_, 12);
   Do(ResolveDrop(tree_, base_));
-  EXPECT_EQ(0U, AnyLoose(tree_));
+  EXPECT_EQ(0U, AnyUntrimmed(tree_));
   Do(ResolveDrop(tree_, end));
   Do(ResolveDrop(tree_, high));
-  EXPECT_EQ(node, AnyLoose(tree_));
-  EXPECT_EQ(5U, ResolveCut(tree_, node)->position);
+  EXPECT_EQ(node, AnyUntrimmed(tree_));
+  EXPECT_EQ(5U, ResolveTrim(tree_, node)->position);
   Do(ResolveDrop(tree_, low));
-  EXPECT_FAILS(ResolveCut(tree_, node), StatusCode::kNotFound, "nothing to cut");
-  EXPECT_TRUE(SettleLoose(&tree_, node));
-  EXPECT_EQ(0U, AnyLoose(tree_));
+  EXPECT_FAILS(ResolveTrim(tree_, node), StatusCode::kNotFound, "nothing to cut");
+  EXPECT_TRUE(SettleUntrimmed(&tree_, node));
+  EXPECT_EQ(0U, AnyUntrimmed(tree_));
   EXPECT_EQ(0U, tree_.counts().tokens);
 }
 
-TEST_F(CutOpTest, WhatDoesNotFitIsRefused) {
+TEST_F(TrimOpTest, WhatDoesNotFitIsRefused) {
   const auto apply = [&](uint64_t node, uint64_t position) {
     engine::Op op;
-    op.kind = engine::OpKind::kCut;
+    op.kind = engine::OpKind::kTrim;
     op.node = node;
     op.position = position;
     engine::Transaction transaction;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/commit/joined_appends.h"
+#include "engine/commit/coalesced_appends.h"
 
 #include <algorithm>
 #include <new>
@@ -23,7 +23,7 @@ void ForEachView(const Delta& delta, const Visit& visit) {
 }
 
 // One token, at most the next position of each group, no state.
-bool CanJoin(const Delta& delta, const ModelSpec& model) {
+bool CanCoalesce(const Delta& delta, const ModelSpec& model) {
   if (delta.tokens.size() != 1 || !delta.spans.empty()) return false;
   bool can = true;
   ForEachView(delta, [&](const GroupView& view) {
@@ -40,7 +40,7 @@ bool HasKv(const Delta& delta) {
 
 }  // namespace
 
-struct JoinedAppends::Joining {
+struct CoalescedAppends::Incoming {
   const Delta& delta;
   const AppendOptions& options;
   const std::shared_ptr<const ModelSpec> model;
@@ -53,35 +53,35 @@ struct JoinedAppends::Joining {
   bool full = false;     // After this one.
 };
 
-uint64_t JoinedAppends::TokensWaiting(BranchId id) const {
-  const auto found = joined_.find(id);
-  return found == joined_.end() ? 0 : found->second->tokens.size();
+uint64_t CoalescedAppends::TokensWaiting(BranchId id) const {
+  const auto found = batches_.find(id);
+  return found == batches_.end() ? 0 : found->second->tokens.size();
 }
 
 // ---------------------------------------------------------------- accepted
 
-std::optional<Result<Ticket>> JoinedAppends::Append(BranchId id, const Delta& delta,
-                                                    const AppendOptions& options,
-                                                    std::shared_ptr<const ModelSpec> model,
-                                                    bool kv_shed) {
-  const uint64_t tokens_max = means_.limits->JoinedTokensMax(*model);
-  if (!CanJoin(delta, *model) || tokens_max < 2) return std::nullopt;
+std::optional<Result<Ticket>> CoalescedAppends::Append(BranchId id, const Delta& delta,
+                                                       const AppendOptions& options,
+                                                       std::shared_ptr<const ModelSpec> model,
+                                                       bool kv_shed) {
+  const uint64_t tokens_max = means_.limits->CoalescedTokensMax(*model);
+  if (!CanCoalesce(delta, *model) || tokens_max < 2) return std::nullopt;
   // After accepting, the caller must be told so: everything that needs memory comes before.
   const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
-  Joining one{.delta = delta,
-              .options = options,
-              .model = model,
-              .tokens_max = tokens_max,
-              .has_kv = HasKv(delta),
-              .bytes = RawBytes(*model, delta),
-              .ticket = MakeTicket(id, options, kv_shed),
-              .states = StatesOf(delta)};
-  Timer::Entry cut;
-  if (deadline_ns != io::kNoDeadline) cut = means_.tickets->CutLater(one.ticket);
+  Incoming one{.delta = delta,
+               .options = options,
+               .model = model,
+               .tokens_max = tokens_max,
+               .has_kv = HasKv(delta),
+               .bytes = RawBytes(*model, delta),
+               .ticket = MakeTicket(id, options, kv_shed),
+               .states = StatesOf(delta)};
+  Timer::Entry timeout;
+  if (deadline_ns != io::kNoDeadline) timeout = means_.tickets->TimeOutLater(one.ticket);
   const Result<bool> accepted = Accept(id, &one);
   if (!accepted.ok()) return accepted.status();
   if (!*accepted) return std::nullopt;
-  if (!cut.empty()) means_.timer->At(deadline_ns, std::move(cut));
+  if (!timeout.empty()) means_.timer->At(deadline_ns, std::move(timeout));
   if (!one.flush.empty()) {
     means_.timer->At(means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns,
                      std::move(one.flush));
@@ -91,8 +91,8 @@ std::optional<Result<Ticket>> JoinedAppends::Append(BranchId id, const Delta& de
   return Ticket(one.ticket);
 }
 
-std::shared_ptr<TicketState> JoinedAppends::MakeTicket(BranchId id, const AppendOptions& options,
-                                                       bool kv_shed) {
+std::shared_ptr<TicketState> CoalescedAppends::MakeTicket(BranchId id, const AppendOptions& options,
+                                                          bool kv_shed) {
   auto state = std::make_shared<TicketState>(
       means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = means_.world.scheduler->MonotonicNs();
@@ -105,64 +105,64 @@ std::shared_ptr<TicketState> JoinedAppends::MakeTicket(BranchId id, const Append
 }
 
 // False: the ordinary way takes it, or refuses it with the reason.
-Result<bool> JoinedAppends::Accept(BranchId id, Joining* one) {
+Result<bool> CoalescedAppends::Accept(BranchId id, Incoming* one) {
   Lock lock(means_.mutex());
   CAIRN_ASSIGN_OR_RETURN(const Head* const head, means_.access->LoadToChange(id, &lock));
   // Under the lock: an append accepted after Close's last flush would wait for ever.
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
-  const auto found = joined_.find(id);
-  Joined* joined = found == joined_.end() ? nullptr : found->second.get();
-  CAIRN_ASSIGN_OR_RETURN(const bool fits, FitsBehind(*head, joined, *one));
+  const auto found = batches_.find(id);
+  Batch* batch = found == batches_.end() ? nullptr : found->second.get();
+  CAIRN_ASSIGN_OR_RETURN(const bool fits, FitsBehind(*head, batch, *one));
   if (!fits) return false;
-  std::unique_ptr<Joined> fresh;
-  if (joined == nullptr) {
+  std::unique_ptr<Batch> fresh;
+  if (batch == nullptr) {
     CAIRN_ASSIGN_OR_RETURN(fresh, Begin(*head, one));
-    joined = fresh.get();
+    batch = fresh.get();
   }
   if (!one->states.empty()) {
-    joined->states.reserve(means_.options->delta_batch_tokens * kStatesOfDeltaMax);
+    batch->states.reserve(means_.options->delta_batch_tokens * kStatesOfDeltaMax);
   }
   ForEachView(one->delta, [&](const GroupView& view) {
-    for (uint32_t layer = 0; layer < joined->model->groups[view.group].layers; ++layer) {
-      joined->staging->Put(view, layer, layer);
+    for (uint32_t layer = 0; layer < batch->model->groups[view.group].layers; ++layer) {
+      batch->staging->Put(view, layer, layer);
     }
   });
   if (fresh != nullptr) {
     one->flush = FlushLater(id);
-    joined_.emplace(id, std::move(fresh));
+    batches_.emplace(id, std::move(fresh));
     count_.fetch_add(1, std::memory_order_release);
   }
   // Nothing allocates from here on.
   ForEachView(one->delta,
-              [&](const GroupView& view) { joined->kv_counts[view.group] += view.count; });
-  if (one->has_kv) joined->exact = one->delta.exact;
-  joined->tokens.push_back(one->delta.tokens[0]);
-  joined->bytes += one->bytes;
-  means_.tree().sums().NoteJoined(head->ns, one->bytes, 1);
+              [&](const GroupView& view) { batch->kv_counts[view.group] += view.count; });
+  if (one->has_kv) batch->exact = one->delta.exact;
+  batch->tokens.push_back(one->delta.tokens[0]);
+  batch->bytes += one->bytes;
+  means_.tree().sums().CountCoalesced(head->ns, one->bytes, 1);
   for (DeltaState& state : one->states) {
-    state.tokens = joined->tokens.size();
-    joined->states.push_back(std::move(state));
+    state.tokens = batch->tokens.size();
+    batch->states.push_back(std::move(state));
   }
-  one->ticket->length = head->lengths[kTokenLane] + joined->tokens.size();
+  one->ticket->length = head->lengths[kTokenLane] + batch->tokens.size();
   one->ticket->Release();
-  joined->tickets.emplace_back(one->options.durability, one->ticket);
-  one->full = joined->tokens.size() >= one->tokens_max;
+  batch->tickets.emplace_back(one->options.durability, one->ticket);
+  one->full = batch->tokens.size() >= one->tokens_max;
   return true;
 }
 
 // `waiting`: null when it is the first.
-Result<bool> JoinedAppends::FitsBehind(const Head& head, const Joined* waiting,
-                                       const Joining& one) const {
+Result<bool> CoalescedAppends::FitsBehind(const Head& head, const Batch* waiting,
+                                          const Incoming& one) const {
   const uint64_t tokens = waiting == nullptr ? 0 : waiting->tokens.size();
   // It is full, and the log had no room for it yet: the ordinary way returns that.
   if (tokens >= one.tokens_max) return false;
-  // Exact and approximate KV are not joined: an append is one or the other.
+  // Exact and approximate KV are not coalesced: an append is one or the other.
   if (waiting != nullptr && one.has_kv &&
       waiting->exact.value_or(one.delta.exact) != one.delta.exact) {
     return false;
   }
-  // States are not joined if one record has no room for them.
+  // States are not coalesced if one record has no room for them.
   if (waiting != nullptr && !means_.limits->StatesFit(waiting->states, one.states)) return false;
   const uint64_t length = head.lengths[kTokenLane] + tokens;
   CAIRN_RETURN_IF_ERROR(CheckLength(length, one.options.expected_length));
@@ -179,10 +179,10 @@ Result<bool> JoinedAppends::FitsBehind(const Head& head, const Joined* waiting,
   return goes_on && head.use->HasRoom(one.bytes) && !means_.host->LogIsHeld(one.bytes);
 }
 
-Result<std::unique_ptr<JoinedAppends::Joined>> JoinedAppends::Begin(const Head& head,
-                                                                    Joining* one) {
+Result<std::unique_ptr<CoalescedAppends::Batch>> CoalescedAppends::Begin(const Head& head,
+                                                                         Incoming* one) {
   const uint32_t tokens = means_.options->delta_batch_tokens;
-  auto fresh = std::make_unique<Joined>();
+  auto fresh = std::make_unique<Batch>();
   std::vector<uint64_t> positions(head.lengths.begin() + 1, head.lengths.end());
   CAIRN_ASSIGN_OR_RETURN(fresh->staging,
                          KvStaging::Make(means_.staging, one->model, std::move(positions), tokens));
@@ -195,7 +195,7 @@ Result<std::unique_ptr<JoinedAppends::Joined>> JoinedAppends::Begin(const Head& 
   return fresh;
 }
 
-Timer::Entry JoinedAppends::FlushLater(BranchId id) {
+Timer::Entry CoalescedAppends::FlushLater(BranchId id) {
   return Timer::Make([this, id] {
     const StatusCode code = Guarded([&] { return TryFlush(id); }).code();
     const bool again = code == StatusCode::kBusy || code == StatusCode::kOutOfMemory;
@@ -207,52 +207,52 @@ Timer::Entry JoinedAppends::FlushLater(BranchId id) {
 // ---------------------------------------------------------------- flushed
 
 // The record refers to this until it is published.
-struct JoinedAppends::Flushing {
-  std::unique_ptr<Joined> joined;
+struct CoalescedAppends::Flushing {
+  std::unique_ptr<Batch> batch;
   std::vector<GroupView> views;
   KvView kv;
   Delta delta;
-  Expected expected{.length = {}, .version = {}, .joined = true};
+  Expected expected{.length = {}, .version = {}, .coalesced = true};
   std::optional<DeltaPayload> payload;
   std::optional<AppendResolver> append;
 };
 
-Status JoinedAppends::TryFlush(BranchId id, bool stays_if_full) {
+Status CoalescedAppends::TryFlush(BranchId id, bool stays_if_full) {
   if (count_.load(std::memory_order_acquire) == 0) return Status::Ok();
   Flushing flushing;
   Status committed;
   {
     Lock lock(means_.mutex());
-    if (!joined_.contains(id)) return Status::Ok();
+    if (!batches_.contains(id)) return Status::Ok();
     const Status loaded = means_.access->LoadToChange(id, &lock).status();
-    const auto found = joined_.find(id);  // Another thread may have flushed it.
-    if (found == joined_.end()) return Status::Ok();
-    Joined& waiting = *found->second;
+    const auto found = batches_.find(id);  // Another thread may have flushed it.
+    if (found == batches_.end()) return Status::Ok();
+    Batch& waiting = *found->second;
     committed = Commit(id, loaded, &waiting, &flushing);
     if (committed.code() == StatusCode::kBusy ||
         (stays_if_full && committed.code() == StatusCode::kNoSpace)) {
       waiting.states = flushing.payload->TakeStates();
       return committed;
     }
-    means_.tree().sums().NoteJoined(waiting.ns, waiting.bytes, -1);
-    flushing.joined = std::move(found->second);
-    joined_.erase(found);
+    means_.tree().sums().CountCoalesced(waiting.ns, waiting.bytes, -1);
+    flushing.batch = std::move(found->second);
+    batches_.erase(found);
     count_.fetch_sub(1, std::memory_order_release);
   }
   if (!committed.ok()) {
-    const Status told = Guarded(
-        [&] { return means_.host->WhileRoomIsMade(id, flushing.joined->bytes, committed); });
-    for (auto& [durability, ticket] : flushing.joined->tickets) ticket->Finish(told);
+    const Status told =
+        Guarded([&] { return means_.host->WhileRoomIsMade(id, flushing.batch->bytes, committed); });
+    for (auto& [durability, ticket] : flushing.batch->tickets) ticket->Finish(told);
     return committed;
   }
   means_.committer->Publish(&*flushing.append);
-  GiveToLog(flushing.append->sequence(), *flushing.joined);
+  GiveToLog(flushing.append->sequence(), *flushing.batch);
   return Status::Ok();
 }
 
 // Under the lock. `loaded`: status of loading the branch. If there is no memory all appends stay.
-Status JoinedAppends::Commit(BranchId id, const Status& loaded, Joined* waiting,
-                             Flushing* flushing) {
+Status CoalescedAppends::Commit(BranchId id, const Status& loaded, Batch* waiting,
+                                Flushing* flushing) {
   for (uint32_t group = 0; group < waiting->kv_counts.size(); ++group) {
     if (waiting->kv_counts[group] == 0) continue;
     flushing->views.push_back(waiting->staging->View(group, waiting->kv_counts[group]));
@@ -278,10 +278,10 @@ Status JoinedAppends::Commit(BranchId id, const Status& loaded, Joined* waiting,
   }
 }
 
-void JoinedAppends::GiveToLog(uint64_t sequence, const Joined& joined) {
+void CoalescedAppends::GiveToLog(uint64_t sequence, const Batch& batch) {
   bool written = false;
   bool durable = false;
-  for (const auto& [durability, ticket] : joined.tickets) {
+  for (const auto& [durability, ticket] : batch.tickets) {
     written |= durability != Durability::kMemory;
     durable |= durability == Durability::kPower;
     if (durability == Durability::kMemory) {
@@ -293,12 +293,12 @@ void JoinedAppends::GiveToLog(uint64_t sequence, const Joined& joined) {
   if (written) means_.log->Request(sequence, durable);
 }
 
-Status JoinedAppends::Flush(BranchId id) {
+Status CoalescedAppends::Flush(BranchId id) {
   return means_.committer->Retrying({.busy = RetryPolicy::Busy::kAwaitMemory},
                                     [&] { return Attempt::Of(TryFlush(id)); });
 }
 
-Status JoinedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
+Status CoalescedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
   const RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitMemory,
                            .no_space = RetryPolicy::NoSpace::kEvict,
                            .branch = id,
@@ -312,16 +312,16 @@ Status JoinedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
   }
 }
 
-Result<const Head*> JoinedAppends::LookAt(BranchId id, Lock* lock) {
+Result<const Head*> CoalescedAppends::LookAt(BranchId id, Lock* lock) {
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   static_cast<void>(Flush(id));  // Its tickets end with a failure.
   *lock = Lock(means_.mutex());
   return means_.access->LoadBranch(id, lock);
 }
 
-bool JoinedAppends::FlushTo(std::span<const uint64_t> branches, Lock* lock) {
+bool CoalescedAppends::FlushTo(std::span<const uint64_t> branches, Lock* lock) {
   const auto waiting = std::find_if(branches.begin(), branches.end(), [this](uint64_t branch) {
-    return joined_.contains(BranchId{branch});
+    return batches_.contains(BranchId{branch});
   });
   if (waiting == branches.end() || !CAIRN_KEPT(kFlushBeforeExpected)) return false;
   lock->unlock();
@@ -331,34 +331,34 @@ bool JoinedAppends::FlushTo(std::span<const uint64_t> branches, Lock* lock) {
   return true;
 }
 
-void JoinedAppends::FlushAll() {
+void CoalescedAppends::FlushAll() {
   while (count_.load(std::memory_order_acquire) != 0) {
     BranchId id{};
     {
       std::lock_guard lock(means_.mutex());
-      if (joined_.empty()) return;
-      id = joined_.begin()->first;
+      if (batches_.empty()) return;
+      id = batches_.begin()->first;
     }
     // A failure ended the tickets; no other caller waits for it.
     static_cast<void>(Flush(id));
   }
 }
 
-Status JoinedAppends::EndAll() {
+Status CoalescedAppends::EndAll() {
   Status first;
   while (true) {
     const Status flushed = Guarded([&] { FlushAll(); });
     if (flushed.ok()) return first;
     first = flushed;
-    std::unique_ptr<Joined> joined;
+    std::unique_ptr<Batch> batch;
     {
       std::lock_guard lock(means_.mutex());
-      if (joined_.empty()) continue;
-      joined = std::move(joined_.begin()->second);
-      joined_.erase(joined_.begin());
+      if (batches_.empty()) continue;
+      batch = std::move(batches_.begin()->second);
+      batches_.erase(batches_.begin());
       count_.fetch_sub(1, std::memory_order_release);
     }
-    for (auto& [durability, ticket] : joined->tickets) ticket->Finish(flushed);
+    for (auto& [durability, ticket] : batch->tickets) ticket->Finish(flushed);
   }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The queue of appends that were refused for want of room. One pass of the space thread takes in an
-// ask, evicts for it, and gives it an outcome:
+// The queue of appends that were refused for want of room. One pass of the space thread takes in a
+// request, evicts for it, and gives it an outcome:
 //
 //   refused -> admitted -> pending -> made, or in vain        pass: one round of the space thread
 //            \-> the refusal: nothing may be evicted for it
 //
 // A caller that can wait sleeps until the pass has ended; one that cannot gets kBusy, and its next
-// call learns the outcome. Releases need no eviction, and where nothing may be evicted an ask is of
-// no use: both just wait for rounds (AwaitReclaim).
+// call learns the outcome. Releases need no eviction, and where nothing may be evicted a request is
+// of no use: both just wait for rounds (AwaitReclaim).
 //
 // Thread-safe. The commit lock and the queue's own are never held together. MakeRoom and
 // AwaitReclaim sleep, so no lock may be held around them.
@@ -27,17 +27,17 @@
 
 namespace cairn::engine {
 
-class RoomAsks {
+class SpaceRequests {
  public:
   // Bytes that an append lacked when it was refused for the cap of its namespace, and the length of
   // its branch then. By namespace and branch.
-  struct QuotaAsk {
+  struct QuotaRequest {
     uint64_t bytes = 0, length = 0;
   };
-  using QuotaAsks = std::map<std::string, std::map<uint64_t, QuotaAsk>>;
-  // The asks that one pass serves.
+  using QuotaRequests = std::map<std::string, std::map<uint64_t, QuotaRequest>>;
+  // The requests that one pass serves.
   struct Pass {
-    QuotaAsks asks;
+    QuotaRequests requests;
     uint64_t number = 0;
   };
   enum class Ended : uint8_t {
@@ -46,10 +46,10 @@ class RoomAsks {
     kAwaitsReaders,  // Readers hold some: waiting callers go on waiting.
   };
 
-  explicit RoomAsks(const SpaceMeans& means)
+  explicit SpaceRequests(const SpaceMeans& means)
       : means_(means), mutex_(means.mutex()), tree_(means.tree()) {}
-  RoomAsks(const RoomAsks&) = delete;
-  RoomAsks& operator=(const RoomAsks&) = delete;
+  SpaceRequests(const SpaceRequests&) = delete;
+  SpaceRequests& operator=(const SpaceRequests&) = delete;
 
   // --- For refused calls: an append of `bytes`, or a change. `id`: its branch, if that exists
   // yet.
@@ -75,35 +75,36 @@ class RoomAsks {
   Evict EvictOf(const NamespaceUse& use) const;
   // REQUIRES, of the next two: the commit lock.
   bool SomethingMayGo() const;
-  bool IsAsking(BranchId branch) const { return asking_.contains(branch); }
+  bool IsRequesting(BranchId branch) const { return requesting_.contains(branch); }
 
  private:
-  // An ask, and the state of the store at that time.
-  struct Asked {
+  // A request, and the state of the store at that time.
+  struct Request {
     uint64_t call_bytes = 0;  // Of the call that was refused.
     uint64_t used_bytes = 0;  // Of the ledger.
     uint64_t pass = 0;        // Pass of the space thread that will have served it.
     bool by_quota = false;
-    QuotaAsk ask{};          // For a quota...
+    QuotaRequest quota{};    // For a quota...
     uint64_t evictions = 0;  // ...and the evictions of its namespace then.
   };
   enum class Outcome : uint8_t { kPending, kMade, kInVain };  // kMade: there may be room.
-  class Asking;
+  class Registration;
 
-  Result<Outcome> OutcomeOf(std::optional<BranchId> id, const Asked& asked);
-  Result<Asked> Ask(std::optional<BranchId> id, uint64_t bytes, const Status& refusal, bool waits);
+  Result<Outcome> OutcomeOf(std::optional<BranchId> id, const Request& request);
+  Result<Request> Submit(std::optional<BranchId> id, uint64_t bytes, const Status& refusal,
+                         bool waits);
   Status RefusedWhilePaused(const Status& refusal) const;
   bool SealingMayHelp(uint64_t bytes, const Status& refusal) const;  // Takes the commit lock.
 
   const SpaceMeans& means_;
   std::mutex& mutex_;  // The commit lock.
   Tree& tree_;
-  std::multiset<BranchId> asking_;  // Their appends wait for room; guarded by mutex_.
+  std::multiset<BranchId> requesting_;  // Their appends wait for room; guarded by mutex_.
   std::atomic<bool> refused_{false};
 
   Mutex queue_mutex_;
-  QuotaAsks waiting_ CAIRN_GUARDED_BY(queue_mutex_);
-  std::map<BranchId, Asked> busy_ CAIRN_GUARDED_BY(queue_mutex_);  // Of calls that did not wait.
+  QuotaRequests waiting_ CAIRN_GUARDED_BY(queue_mutex_);
+  std::map<BranchId, Request> busy_ CAIRN_GUARDED_BY(queue_mutex_);  // Of calls that did not wait.
   uint64_t passes_wanted_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
   uint64_t passes_done_ CAIRN_GUARDED_BY(queue_mutex_) = 0;
   // The last pass that made some room.

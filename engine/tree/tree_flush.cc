@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dumps: writes the changes of the tree into the index.
+// Flushes the tree: writes its changes into the index.
 #include <span>
 #include <string>
 
@@ -11,7 +11,7 @@ namespace cairn::engine {
 
 namespace {
 
-Status DumpHeads(Tree* tree, sstable::WriteBatch* batch) {
+Status FlushHeads(Tree* tree, sstable::WriteBatch* batch) {
   Residency& memory = tree->residency();
   // Deletions first: another branch may have the name now.
   for (const uint64_t id : tree->dirty().heads()) {
@@ -26,20 +26,20 @@ Status DumpHeads(Tree* tree, sstable::WriteBatch* batch) {
   for (const uint64_t id : tree->dirty().heads()) {
     Head* const head = memory.MutableHead(id);
     if (head == nullptr) continue;
-    head->dumped.name.reserve(head->name.size());  // NoteAllDumped cannot fail.
+    head->flushed.name.reserve(head->name.size());  // MarkAllFlushed cannot fail.
     CAIRN_RETURN_IF_ERROR(PutHead(*head, batch));
   }
   return Status::Ok();
 }
 
-Status DumpNodes(Tree* tree, sstable::WriteBatch* batch) {
+Status FlushNodes(Tree* tree, sstable::WriteBatch* batch) {
   for (const uint64_t id : tree->dirty().nodes()) {
     Node* const node = tree->residency().NodeOrGone(id);
     if (node == nullptr) continue;
-    node->dumped.lanes.reserve(node->lanes.size());
+    node->flushed.lanes.reserve(node->lanes.size());
     CAIRN_RETURN_IF_ERROR(node->gone ? DeleteNode(*node, batch) : PutNode(*node, batch));
   }
-  for (const auto& [segment, node] : tree->logged().Undumped()) {
+  for (const auto& [segment, node] : tree->logged().Unflushed()) {
     CAIRN_RETURN_IF_ERROR(batch->Put(LoggedKey(segment, node), ""));
   }
   for (const auto& [table, node] : tree->table_uses().joined()) {
@@ -49,7 +49,7 @@ Status DumpNodes(Tree* tree, sstable::WriteBatch* batch) {
   return Status::Ok();
 }
 
-Status DumpRoots(const Tree& tree, sstable::WriteBatch* batch) {
+Status FlushRoots(const Tree& tree, sstable::WriteBatch* batch) {
   for (const uint64_t id : tree.dirty().models()) {
     const auto model = tree.FindModel(id);
     if (model == nullptr) continue;  // Its registration was undone.
@@ -77,7 +77,7 @@ Status DumpRoots(const Tree& tree, sstable::WriteBatch* batch) {
 }
 
 // Nothing here can fail.
-void NoteAllDumped(Tree* tree) {
+void MarkAllFlushed(Tree* tree) {
   Residency& memory = tree->residency();
   for (const uint64_t id : tree->dirty().nodes()) {
     Node* const node = memory.NodeOrGone(id);
@@ -86,12 +86,12 @@ void NoteAllDumped(Tree* tree) {
       memory.RemoveNode(id);
       continue;
     }
-    NoteDumped(node);
+    MarkFlushed(node);
     node->dirty = false;
     memory.TrimRefs(node->parent);
     memory.Charge(node);
   }
-  tree->sums().NoteDumped();
+  tree->sums().MarkFlushed();
   for (const uint64_t id : tree->dirty().heads()) {
     Head* const head = memory.HeadOrGone(id);
     if (head == nullptr) continue;
@@ -99,25 +99,25 @@ void NoteAllDumped(Tree* tree) {
       memory.RemoveHead(id);
       continue;
     }
-    NoteDumped(head);
+    MarkFlushed(head);
     head->dirty = false;
     memory.TrimRefs(head->node);
     memory.Charge(head);
   }
-  tree->table_uses().NoteDumped();
+  tree->table_uses().MarkFlushed();
   tree->dirty().Clear();
-  tree->logged().NoteDumped();
+  tree->logged().MarkFlushed();
   tree->SetGeneration(tree->generation() + 1);
 }
 
 }  // namespace
 
-Status TreeRecords::Dump(Tree* tree, sstable::WriteBatch* batch) {
-  CAIRN_RETURN_IF_ERROR(DumpHeads(tree, batch));
-  CAIRN_RETURN_IF_ERROR(DumpNodes(tree, batch));
-  CAIRN_RETURN_IF_ERROR(DumpRoots(*tree, batch));
+Status TreeRecords::Flush(Tree* tree, sstable::WriteBatch* batch) {
+  CAIRN_RETURN_IF_ERROR(FlushHeads(tree, batch));
+  CAIRN_RETURN_IF_ERROR(FlushNodes(tree, batch));
+  CAIRN_RETURN_IF_ERROR(FlushRoots(*tree, batch));
   tree->residency().RememberDirty(tree->dirty());
-  NoteAllDumped(tree);
+  MarkAllFlushed(tree);
   return Status::Ok();
 }
 

@@ -11,7 +11,7 @@
 namespace cairn::testing {
 namespace {
 
-TEST(UnfitOp, IsToldWhereItIs) {
+TEST(InapplicableOp, IsToldWhereItIs) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
   options.world = std::make_shared<io::World>(machine.world());

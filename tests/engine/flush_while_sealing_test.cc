@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: what an opening replays after a crash does not follow from how long sealing takes, and
-// what is logged while a seal goes on, with dumps between its steps, is sealed by the next one.
-// Method: the simulated machine with a slow background and a crash; real threads in tiny segments.
+// what is logged while a seal goes on, with tree flushes between its steps, is sealed by the next
+// one. Method: the simulated machine with a slow background and a crash; real threads in tiny
+// segments.
 #include <atomic>
 #include <thread>
 
@@ -15,7 +16,7 @@ namespace {
 constexpr uint64_t kMillisecond = 1'000'000;
 
 // 20 MiB are to be sealed at 1 MiB a second: half a minute, in which 1500 records come.
-TEST(DumpWhileSealing, ACrashDuringALongSealReplaysLittle) {
+TEST(FlushWhileSealing, ACrashDuringALongSealReplaysLittle) {
   const ModelSpec spec = WideModel();
   const io::SimWorld sim = io::MakeSimWorld(1);
   io::SimWorld after;
@@ -47,7 +48,7 @@ TEST(DumpWhileSealing, ACrashDuringALongSealReplaysLittle) {
   }
   options.world = std::make_shared<io::World>(after.world());
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
-  // Appends made while the last dump was written, at its rate, are not in it.
+  // Appends made while the last tree flush was written, at its rate, are not in it.
   EXPECT_LT(store.Metrics().replayed_records, 2 * options.replay_records_max);
   for (const BranchId id : branches) {
     ASSERT_OK_ASSIGN(Branch branch, store.GetBranch(id));
@@ -55,8 +56,8 @@ TEST(DumpWhileSealing, ACrashDuringALongSealReplaysLittle) {
   }
 }
 
-// As compact_forgot_what_came_meanwhile_test.cc, with dumps all the time.
-TEST(DumpWhileSealing, WhatCameMeanwhileIsSealedLater) {
+// As compact_forgot_what_came_meanwhile_test.cc, with tree flushes all the time.
+TEST(FlushWhileSealing, WhatCameMeanwhileIsSealedLater) {
   const ModelSpec spec = WideModel();
   const auto world = TestWorld::Make("memory");
   Options options = world->options();

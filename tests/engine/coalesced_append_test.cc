@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: joining one-token appends changes latency, never meaning: each has its own length,
+// Property: coalescing one-token appends changes latency, never meaning: each has its own length,
 // ticket and state, everything that looks at the branch sees them, and a full or old batch goes.
 // Method: delta_batch_tokens 4, with every call that touches a branch in between.
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace cairn::testing {
 namespace {
 
-class JoinedAppendTest : public WorldTest {
+class CoalescedAppendTest : public WorldTest {
  protected:
   void SetUp() override {
     WorldTest::SetUp();
@@ -45,10 +45,10 @@ class JoinedAppendTest : public WorldTest {
   std::vector<TokenId> tokens_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Worlds, JoinedAppendTest,
+INSTANTIATE_TEST_SUITE_P(Worlds, CoalescedAppendTest,
                          ::testing::Values("memory", "threads", "simulated"), NameOf);
 
-TEST_P(JoinedAppendTest, AFullBatchIsOneRecord) {
+TEST_P(CoalescedAppendTest, AFullBatchIsOneRecord) {
   const uint64_t before = records();
   std::vector<Ticket> tickets;
   for (uint64_t i = 0; i < 3; ++i) tickets.push_back(One(i));
@@ -66,7 +66,7 @@ TEST_P(JoinedAppendTest, AFullBatchIsOneRecord) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, 4));
 }
 
-TEST_P(JoinedAppendTest, TheTimerEndsTheWait) {
+TEST_P(CoalescedAppendTest, TheTimerEndsTheWait) {
   options_.delta_batch_wait_ns = 1'000'000;
   Reopen(options_);
   chat_ = Find("chat");
@@ -83,7 +83,7 @@ TEST_P(JoinedAppendTest, TheTimerEndsTheWait) {
   EXPECT_OK(ticket.status());
 }
 
-TEST_P(JoinedAppendTest, WaitingForATicketFlushesIt) {
+TEST_P(CoalescedAppendTest, WaitingForATicketFlushesIt) {
   Ticket ticket = One(0);
   EXPECT_OK(ticket.Wait());
   Ticket durable = One(1, nullptr, Durability::kPower);
@@ -93,7 +93,7 @@ TEST_P(JoinedAppendTest, WaitingForATicketFlushesIt) {
   EXPECT_OK(fast.Wait());
 }
 
-TEST_P(JoinedAppendTest, EveryOtherCallSeesTheTokens) {
+TEST_P(CoalescedAppendTest, EveryOtherCallSeesTheTokens) {
   uint64_t at = 0;
   One(at++);
   EXPECT_EQ(at, *chat_.length());
@@ -146,7 +146,7 @@ TEST_P(JoinedAppendTest, EveryOtherCallSeesTheTokens) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, at));
 }
 
-TEST_P(JoinedAppendTest, StatesKeepTheirPositions) {
+TEST_P(CoalescedAppendTest, StatesKeepTheirPositions) {
   std::vector<SamplerState> states(6);
   for (uint64_t i = 0; i < states.size(); ++i) {
     states[i].generator = GeneratorKind::kPhilox;
@@ -164,7 +164,7 @@ TEST_P(JoinedAppendTest, StatesKeepTheirPositions) {
   }
 }
 
-TEST_P(JoinedAppendTest, ExpectedLengthCountsWhatWaits) {
+TEST_P(CoalescedAppendTest, ExpectedLengthCountsWhatWaits) {
   One(0);
   One(1);
   AppendOptions options;
@@ -176,8 +176,8 @@ TEST_P(JoinedAppendTest, ExpectedLengthCountsWhatWaits) {
   EXPECT_EQ(3u, *chat_.length());
 }
 
-// KV may lag inside a batch, and what cannot be joined goes its own way after it.
-TEST_P(JoinedAppendTest, KvThatLagsAndKvThatDoesNotConnect) {
+// KV may lag inside a batch, and what cannot be coalesced goes its own way after it.
+TEST_P(CoalescedAppendTest, KvThatLagsAndKvThatDoesNotConnect) {
   KvSet kv(model_, Layout::kNhd, 0, 20);
   kv.Write(kSeed, 0, 20);
   const auto append = [&](uint64_t at, std::vector<std::pair<uint64_t, uint64_t>> parts) {
@@ -195,7 +195,7 @@ TEST_P(JoinedAppendTest, KvThatLagsAndKvThatDoesNotConnect) {
 }
 
 // A batch that is full when the log is busy goes a little later, by the timer.
-TEST_P(JoinedAppendTest, AFullBatchThatFindsTheLogBusyGoesLater) {
+TEST_P(CoalescedAppendTest, AFullBatchThatFindsTheLogBusyGoesLater) {
   options_.delta_batch_wait_ns = 1'000'000;
   Reopen(options_);
   chat_ = Find("chat");
@@ -225,8 +225,8 @@ TEST_P(JoinedAppendTest, AFullBatchThatFindsTheLogBusyGoesLater) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, 4));
 }
 
-// Appends that wait to be joined when the log fails get an error.
-TEST(JoinedAppendFaultTest, APoisonedLogIsTold) {
+// Appends that wait to be coalesced when the log fails get an error.
+TEST(CoalescedAppendFaultTest, APoisonedLogIsTold) {
   io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
   options.world = std::make_shared<io::World>(machine.world());
@@ -254,7 +254,7 @@ TEST(JoinedAppendFaultTest, APoisonedLogIsTold) {
 
 // A log that waits for its next segment, which takes long to be made: what has a limit says so when
 // that is over, and what was accepted goes on waiting.
-TEST(JoinedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
+TEST(CoalescedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
   constexpr uint64_t kLimitNs = 1'000'000;
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
@@ -268,7 +268,7 @@ TEST(JoinedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
   ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id));
   ASSERT_OK(AppendSome(chat, model, 0, 2));
   ASSERT_OK(chat.AppendSync(MakeDelta(Tokens(2))));
-  ASSERT_OK_ASSIGN(Ticket joined, chat.Append(MakeDelta(Tokens(1))));
+  ASSERT_OK_ASSIGN(Ticket coalesced, chat.Append(MakeDelta(Tokens(1))));
   ASSERT_OK_ASSIGN(Branch talk, store.CreateBranch(id));
   ASSERT_OK(AppendSome(talk, model, 0, 2));
   ASSERT_OK(talk.AppendSync(MakeDelta(Tokens(2))));
@@ -296,20 +296,20 @@ TEST(JoinedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
   ASSERT_FAILS(full, StatusCode::kDeadlineExceeded);
   EXPECT_FAILS(chat.AppendSync(MakeDelta(Tokens(2)), {.timeout_ns = kLimitNs}),
                StatusCode::kDeadlineExceeded, "no room yet");
-  EXPECT_FALSE(joined.done());
+  EXPECT_FALSE(coalesced.done());
   KvSet part(model, Layout::kContiguous, 1, 3);  // Of it one is there.
   EXPECT_FAILS(chat.Fill(*part.View(1, 3), {.timeout_ns = kLimitNs}), StatusCode::kDeadlineExceeded,
                "no room yet");
   EXPECT_FAILS(talk.Fill(*part.View(1, 3), {.timeout_ns = kLimitNs}), StatusCode::kDeadlineExceeded,
                "no room yet");
   machine.disk->ClearFaults();
-  EXPECT_OK(joined.Wait());
+  EXPECT_OK(coalesced.Wait());
   EXPECT_EQ(5u, *chat.length());
 }
 
 // A store that is full of one branch, of which nothing may go while it asks: four appends that wait
-// to be joined, and one behind them that waits for room with them.
-class JoinedInAFullStore : public ::testing::Test {
+// to be coalesced, and one behind them that waits for room with them.
+class CoalescedInAFullStore : public ::testing::Test {
  protected:
   void SetUp() override {
     Options options = TinyOptions();
@@ -361,7 +361,7 @@ class JoinedInAFullStore : public ::testing::Test {
   std::vector<Ticket> joined_;
 };
 
-TEST_F(JoinedInAFullStore, AreRefusedWithTheOneBehindThem) {
+TEST_F(CoalescedInAFullStore, AreRefusedWithTheOneBehindThem) {
   const uint64_t length = *chat_.length();
   EXPECT_FAILS(Turn(/*timeout_ns=*/UINT64_MAX), StatusCode::kNoSpace);
   ExpectRefused();
@@ -369,7 +369,7 @@ TEST_F(JoinedInAFullStore, AreRefusedWithTheOneBehindThem) {
 }
 
 // Others join while it waits for room, and come before it.
-TEST_F(JoinedInAFullStore, MayComeWhileTheOneBehindWaits) {
+TEST_F(CoalescedInAFullStore, MayComeWhileTheOneBehindWaits) {
   ASSERT_OK_ASSIGN(Branch talk, store_.CreateBranch(id_));
   std::atomic<bool> over{false};
   auto joins = machine_.scheduler->StartThread("joins", [&] {
@@ -401,13 +401,13 @@ TEST_F(JoinedInAFullStore, MayComeWhileTheOneBehindWaits) {
   EXPECT_GT(before, some.size());
 }
 
-TEST_F(JoinedInAFullStore, ADraftBehindThemIsRefusedWithThem) {
+TEST_F(CoalescedInAFullStore, ADraftBehindThemIsRefusedWithThem) {
   EXPECT_FAILS(Turn(/*timeout_ns=*/1), StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(chat_.BeginAppend(1).ok());
   ExpectRefused();
 }
 
-TEST_F(JoinedInAFullStore, GoOnWaitingWhenItsTimeIsOver) {
+TEST_F(CoalescedInAFullStore, GoOnWaitingWhenItsTimeIsOver) {
   EXPECT_FAILS(Turn(/*timeout_ns=*/1), StatusCode::kDeadlineExceeded);
   ASSERT_EQ(4U, joined_.size());
   for (const Ticket& ticket : joined_) EXPECT_FALSE(ticket.done());
