@@ -24,10 +24,13 @@ GapNotes::Ticket GapNotes::Begin(std::string_view from) {
   Search search{.from = std::string(from), .disturbed = false, .smallest_put = {}};
   search.smallest_put.reserve(kMaxKeyBytes);  // First: it must have it when it is seen.
   searches_.push_back(std::move(search));
+  CAIRN_CHECK(searches_.back().smallest_put.capacity() >= kMaxKeyBytes);
   return std::prev(searches_.end());
 }
 
 void GapNotes::End(Ticket search, std::string_view end) {
+  CAIRN_CHECK(!searches_.empty());
+  CAIRN_CHECK(!search->disturbed || search->smallest_put >= search->from);
   Search ended = std::move(*search);
   searches_.erase(search);
   if (ended.disturbed && ended.smallest_put < end) end = ended.smallest_put;
@@ -39,6 +42,7 @@ void GapNotes::End(Ticket search, std::string_view end) {
 }
 
 void GapNotes::Note(std::string from, std::string until) {
+  CAIRN_CHECK(from < until);
   // One gap of all that touch [from, until).
   if (const auto first = Around(from); first != gaps_.end()) from = first->first;
   for (auto gap = gaps_.lower_bound(from); gap != gaps_.end() && gap->first <= until;) {
@@ -50,6 +54,7 @@ void GapNotes::Note(std::string from, std::string until) {
 }
 
 void GapNotes::OnPut(std::string_view key) {
+  CAIRN_CHECK(key.size() <= kMaxKeyBytes);
   for (Search& search : searches_) {
     if (key < search.from || (search.disturbed && search.smallest_put <= key)) continue;
     CAIRN_CHECK(key.size() <= search.smallest_put.capacity());

@@ -19,6 +19,8 @@
 #include "base/io/real_scheduler.h"
 #include "base/io/sim_disk.h"
 #include "base/io/sim_world.h"
+#include "sstable/block_cache.h"
+#include "sstable/constants.h"
 #include "sstable/gap_notes.h"
 #include "tests/engine/engine_test.h"
 #include "tests/memory/failing_at.h"
@@ -52,6 +54,22 @@ TEST(Parts, ANoteOfAGapThatFindsNoMemoryIsNoNote) {
       notes.End(search, end);
     }
     EXPECT_EQ(notes.StartOf(from), AllocationsFailed() == 0 ? end : from);
+  });
+}
+
+TEST(Parts, ABlockThatFindsNoPlaceIsNotCounted) {
+  AtEveryAllocation([](uint64_t n) {
+    sstable::BlockCache cache(1 << 20);
+    AlignedBuffer block = AlignedBuffer::TryAllocate(Allocator::Default(), sstable::kTableAlignment,
+                                                     sstable::kTableAlignment);
+    ASSERT_FALSE(block.empty());
+    {
+      const FailingAt failing(n);
+      static_cast<void>(Guarded([&] { cache.Insert({1, 0}, std::move(block)); }));
+    }
+    const bool kept = cache.Find({1, 0}) != nullptr;
+    EXPECT_EQ(kept, AllocationsFailed() == 0);
+    EXPECT_EQ(cache.bytes(), kept ? sstable::kTableAlignment + sstable::kCacheEntryBytes : 0);
   });
 }
 
