@@ -66,11 +66,12 @@ class SegmentPool {
 
   // How many segments can be had right now, the prepared one included. Never blocks.
   uint32_t ready() const { return ready_.load(std::memory_order_acquire); }
-  // The prepared segment, which is then no longer the pool's; empty file when there is none yet.
+  // The prepared segment, which is then no longer the pool's; empty file when there is none yet, or
+  // none with blocks up to `wanted`: it may have been prepared after NextHasBlocks found none.
   // The one that was taken before is full, with groups of `group_bytes` on average, and nothing is
   // promised of it any more. The caller Kick()s the pool afterwards to prepare another. Never
   // blocks.
-  Ready TakeNext(uint64_t group_bytes);
+  Ready TakeNext(uint64_t group_bytes, uint64_t wanted);
   // Whether the prepared segment, if there is one, has blocks up to `wanted`. If not, they are
   // asked for as by Grow(), and `*refused` is what that says. Never blocks.
   bool NextHasBlocks(uint64_t wanted, bool* refused);

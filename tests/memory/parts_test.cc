@@ -246,7 +246,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
-    ASSERT_NE(pool.TakeNext(0).file, nullptr);
+    ASSERT_NE(pool.TakeNext(0, 0).file, nullptr);
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
@@ -284,7 +284,7 @@ TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
-    ASSERT_NE(pool.TakeNext(0).file, nullptr);
+    ASSERT_NE(pool.TakeNext(0, 0).file, nullptr);
     disk->AddFault(
         {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSyncDirectory; },
          .error = EIO,
