@@ -85,9 +85,9 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
   if (buffer.empty()) return nullptr;
   auto chunk = std::make_shared<Chunk>(memory_, std::move(buffer), segment, offset);
   chunk->used.store(offset, std::memory_order_relaxed);
+  chunks_.push_back(chunk);  // First: what finds no memory is not counted.
   bytes_ += chunk->buffer.size();
   CAIRN_CHECK(bytes_ <= limit_bytes_);
-  chunks_.push_back(chunk);
   return chunk;
 }
 
