@@ -33,24 +33,31 @@ CachedBlock BlockCache::Find(const BlockPlace& place) {
 
 CachedBlock BlockCache::Insert(const BlockPlace& place, AlignedBuffer block) {
   CAIRN_CHECK(!block.empty());
+  CAIRN_CHECK(place.offset % kTableAlignment == 0);
   const size_t charge = ChargeOf(block);
   auto shared = std::make_shared<const AlignedBuffer>(std::move(block));
   if (charge > shard_capacity_) return shared;
   std::list<Entry> leaving;  // Declared before the lock: freed without it.
+  std::list<Entry> coming;   // In its place only when all memory is there.
+  coming.push_front({place, shared});
   Shard& shard = ShardOf(place);
   MutexLock lock(&shard.mutex);
   if (const auto found = shard.places.find(place); found != shard.places.end()) {
     return found->second->block;
   }
   while (shard.bytes + charge > shard_capacity_) {
+    CAIRN_CHECK(!shard.entries.empty());
     const auto oldest = std::prev(shard.entries.end());
+    CAIRN_CHECK(shard.bytes >= ChargeOf(*oldest->block));
     shard.bytes -= ChargeOf(*oldest->block);
     shard.places.erase(oldest->place);
     leaving.splice(leaving.begin(), shard.entries, oldest);
   }
-  shard.entries.push_front({place, shared});
-  shard.places.emplace(place, shard.entries.begin());
+  shard.places.emplace(place, coming.begin());
+  shard.entries.splice(shard.entries.begin(), coming);
   shard.bytes += charge;
+  CAIRN_CHECK(shard.bytes <= shard_capacity_);
+  CAIRN_CHECK(shard.entries.size() == shard.places.size());
   return shared;
 }
 

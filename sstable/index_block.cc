@@ -67,6 +67,7 @@ std::string BlockBuilder::Finish(BlockKind kind, std::string_view filter) {
     block_.append(reinterpret_cast<const char*>(&restart), sizeof(restart));
   }
   block_.append(filter);
+  CAIRN_CHECK(block_.size() <= UINT32_MAX - kTableAlignment);
   header.bytes = static_cast<uint32_t>(block_.size());
   std::memcpy(block_.data(), &header, sizeof(header));
   block_.resize(AlignUp(block_.size(), kTableAlignment));
@@ -108,6 +109,7 @@ Result<BlockView> BlockView::Parse(std::span<const std::byte> block, BlockKind k
 }
 
 uint32_t BlockIterator::RestartOffset(uint32_t index) const {
+  CAIRN_CHECK(index < block_.restart_count_);
   return LoadAs<uint32_t>(block_.data_ + block_.entries_end_ + index * sizeof(uint32_t));
 }
 
@@ -151,6 +153,8 @@ void BlockIterator::Decode(bool first) {
   value_.reset();
   if (code > 0) value_ = std::string_view(at, static_cast<size_t>(value_bytes));
   next_ = static_cast<uint32_t>(at - block_.data_) + static_cast<uint32_t>(value_bytes);
+  CAIRN_CHECK(next_ > entry_);
+  CAIRN_CHECK(next_ <= block_.entries_end_);
 }
 
 void BlockIterator::GoToRestart(uint32_t index) {
@@ -164,6 +168,7 @@ void BlockIterator::SeekToFirst() { GoToRestart(0); }
 
 void BlockIterator::Next() {
   CAIRN_CHECK(valid_);
+  CAIRN_CHECK(!damaged_);
   Decode(/*first=*/false);
 }
 

@@ -8,8 +8,21 @@
 #include "base/core/mutation.h"
 
 namespace cairn::sstable {
+
+// No padding: a hash covers every byte, and every byte is defined.
+static_assert(std::has_unique_object_representations_v<BlockHeader>);
+static_assert(std::has_unique_object_representations_v<IndexFooter>);
+// HashBehindHash skips the first 8 bytes.
+static_assert(offsetof(BlockHeader, hash) == 0);
+static_assert(offsetof(IndexFooter, hash) == 0);
+static_assert(kIndexBlockBytes <= kMaxBlockBytes);
+static_assert(kMaxBlockBytes + kTableAlignment <= UINT32_MAX);
+static_assert(kQuietWriteBytes <= kSnapshotWriteBytes);
+static_assert(kSnapshotWriteBuffers >= 2, "one is filled while another is written");
+
 namespace {
 
+constexpr uint64_t kMaxUnits = uint64_t{1} << 40;  // Far beyond any file; products stay in range.
 constexpr int kMaxVarintBytes = 10;
 
 uint16_t Id(IndexField field) { return static_cast<uint16_t>(field); }
@@ -48,6 +61,7 @@ void PutVarint(std::string& to, uint64_t value) {
 }
 
 const char* GetVarint(const char* from, const char* end, uint64_t* value) {
+  CAIRN_CHECK(from <= end);
   uint64_t result = 0;
   for (int i = 0; i < kMaxVarintBytes && from < end; ++i, ++from) {
     const uint64_t bits = static_cast<uint8_t>(*from) & 0x7f;
@@ -63,7 +77,9 @@ const char* GetVarint(const char* from, const char* end, uint64_t* value) {
 
 std::string EncodeHandle(const BlockHandle& handle) {
   CAIRN_CHECK(handle.offset % kTableAlignment == 0);
-  CAIRN_CHECK(handle.bytes % kTableAlignment == 0 && handle.bytes > 0);
+  CAIRN_CHECK(handle.offset / kTableAlignment <= kMaxUnits);  // As DecodeHandle takes it.
+  CAIRN_CHECK(handle.bytes % kTableAlignment == 0);
+  CAIRN_CHECK(handle.bytes > 0);
   std::string bytes;
   PutVarint(bytes, handle.offset / kTableAlignment);
   PutVarint(bytes, handle.bytes / kTableAlignment);
@@ -77,7 +93,6 @@ bool DecodeHandle(std::string_view bytes, BlockHandle* handle) {
   const char* at = GetVarint(bytes.data(), end, &offset);
   if (at != nullptr) at = GetVarint(at, end, &length);
   if (at != end || length == 0) return false;
-  constexpr uint64_t kMaxUnits = uint64_t{1} << 40;  // Far beyond any file; products stay in range.
   if (offset > kMaxUnits || length > UINT32_MAX / kTableAlignment) return false;
   handle->offset = offset * kTableAlignment;
   handle->bytes = static_cast<uint32_t>(length * kTableAlignment);
@@ -85,7 +100,8 @@ bool DecodeHandle(std::string_view bytes, BlockHandle* handle) {
 }
 
 void SealBlock(std::span<char> block, const StoreId& store, uint64_t table, uint64_t offset) {
-  CAIRN_CHECK(offset % kTableAlignment == 0 && block.size() % kTableAlignment == 0);
+  CAIRN_CHECK(offset % kTableAlignment == 0);
+  CAIRN_CHECK(block.size() % kTableAlignment == 0);
   const uint64_t hash = HashBehindHash(block.data(), block.size(), store, table, offset);
   std::memcpy(block.data(), &hash, sizeof(hash));
 }

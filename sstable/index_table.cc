@@ -49,6 +49,9 @@ Status IndexTable::ReadEnd() {
   info_ = std::move(footer->info);
   filter_probes_ = footer->filter_probes;
   root_handle_ = footer->root;
+  // As EncodeFooter was given them.
+  CAIRN_CHECK(filter_probes_ > 0);
+  CAIRN_CHECK(root_handle_.offset + root_handle_.bytes + kTableAlignment == bytes);
 
   root_block_ = AlignedBuffer::TryAllocate(context_.allocator, root_handle_.bytes, kTableAlignment);
   if (root_block_.empty()) return OutOfMemory(root_handle_.bytes);
@@ -64,7 +67,8 @@ Status IndexTable::ReadEnd() {
 }
 
 Status IndexTable::Read(uint64_t offset, std::span<std::byte> into) const {
-  CAIRN_CHECK(offset % kTableAlignment == 0 && into.size() % kTableAlignment == 0);
+  CAIRN_CHECK(offset % kTableAlignment == 0);
+  CAIRN_CHECK(into.size() % kTableAlignment == 0);
   CAIRN_RETURN_IF_ERROR(file_->Read(offset, into));
   CountRead(into.size());
   return Status::Ok();
@@ -103,6 +107,8 @@ Result<CachedBlock> IndexTable::FindCached(const BlockHandle& handle, BlockKind 
 }
 
 AlignedBuffer IndexTable::NewBlock(const BlockHandle& handle) const {
+  CAIRN_CHECK(handle.bytes % kTableAlignment == 0);
+  CAIRN_CHECK(handle.offset + handle.bytes <= root_handle_.offset);
   return AlignedBuffer::TryAllocate(context_.allocator, handle.bytes, kTableAlignment);
 }
 

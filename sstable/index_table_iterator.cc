@@ -11,6 +11,7 @@ namespace cairn::sstable {
 IndexTableIterator::IndexTableIterator(std::shared_ptr<const IndexTable> table,
                                        const ReadOptions& options, bool reads_ahead)
     : table_(std::move(table)), options_(options), reads_ahead_(reads_ahead) {
+  CAIRN_CHECK(table_ != nullptr);
   CAIRN_CHECK(!(reads_ahead && options.memory_only));
 }
 
@@ -32,6 +33,7 @@ void IndexTableIterator::Seek(std::string_view target) {
 
 void IndexTableIterator::Next() {
   CAIRN_CHECK(valid_);
+  CAIRN_CHECK(status_.ok());
   data_.Next();
   Settle(data_.valid() ? Status::Ok() : SkipEnds());
 }
@@ -54,6 +56,7 @@ Status IndexTableIterator::SkipEnds() {
 }
 
 Status IndexTableIterator::EnterPartition(const std::string_view* target) {
+  CAIRN_CHECK(root_.valid());
   CAIRN_RETURN_IF_ERROR(table_->HandleOf(root_, table_->root_handle_.offset, &partition_handle_));
   CAIRN_ASSIGN_OR_RETURN(partition_block_, table_->Load(partition_handle_, BlockKind::kPartition,
                                                         options_, &partition_view_));
@@ -71,6 +74,7 @@ Status IndexTableIterator::EnterPartition(const std::string_view* target) {
 }
 
 Status IndexTableIterator::EnterData(const std::string_view* target) {
+  CAIRN_CHECK(partition_.valid());
   CAIRN_RETURN_IF_ERROR(table_->HandleOf(partition_, partition_handle_.offset, &data_handle_));
   data_ = {};
   BlockView view;
@@ -104,6 +108,8 @@ Result<BlockView> IndexTableIterator::ReadData(const BlockHandle& handle) {
     window_begin_ = handle.offset;
     window_end_ = handle.offset + length;
   }
+  CAIRN_CHECK(handle.offset >= window_begin_);
+  CAIRN_CHECK(handle.offset + handle.bytes <= window_end_);
   const auto from = static_cast<size_t>(handle.offset - window_begin_);
   return table_->Check(window_.span().subspan(from, handle.bytes), handle, BlockKind::kData);
 }

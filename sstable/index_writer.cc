@@ -33,7 +33,8 @@ IndexWriter::IndexWriter(const TableContext& context, uint64_t number)
 
 Result<std::unique_ptr<IndexWriter>> IndexWriter::Create(const TableContext& context,
                                                          uint64_t number) {
-  CAIRN_CHECK(context.host != nullptr && number != 0);
+  CAIRN_CHECK(context.host != nullptr);
+  CAIRN_CHECK(number != 0);
   std::unique_ptr<IndexWriter> writer(new IndexWriter(context, number));
   writer->buffer_ =
       AlignedBuffer::TryAllocate(context.allocator, kTableWriteBytes, kTableAlignment);
@@ -84,7 +85,10 @@ Status IndexWriter::Add(std::string_view key, MaybeValue value) {
 
 // `next_key` is the first of the next block.
 Status IndexWriter::FinishDataBlock(std::string_view next_key) {
+  CAIRN_CHECK(!data_hashes_.empty());
   const std::string separator = Separator(data_.last_key(), next_key);
+  CAIRN_CHECK(data_.last_key() <= separator);
+  CAIRN_CHECK(separator < next_key);
   BlockHandle handle;
   CAIRN_RETURN_IF_ERROR(WriteBlock(BlockKind::kData, data_.Finish(BlockKind::kData, {}), &handle));
   ++info_.data_blocks;
@@ -99,6 +103,7 @@ Status IndexWriter::FinishDataBlock(std::string_view next_key) {
 }
 
 Status IndexWriter::FinishPartition() {
+  CAIRN_CHECK(!partition_hashes_.empty());
   const std::string last = partition_.last_key();
   BlockHandle handle;
   CAIRN_RETURN_IF_ERROR(WriteBlock(
@@ -113,6 +118,7 @@ Status IndexWriter::FinishPartition() {
 Status IndexWriter::WriteBlock(BlockKind kind, std::string block, BlockHandle* handle) {
   CAIRN_CHECK(end_ % kTableAlignment == 0);
   CAIRN_CHECK(kind == BlockKind::kRoot || block.size() <= kMaxBlockBytes);
+  CAIRN_CHECK(block.size() <= UINT32_MAX);
   handle->offset = end_;
   handle->bytes = static_cast<uint32_t>(block.size());
   SealBlock(block, context_.store, info_.number, end_);
@@ -128,11 +134,14 @@ Status IndexWriter::AppendBytes(std::string_view bytes) {
     end_ += part;
     bytes.remove_prefix(part);
   }
+  CAIRN_CHECK(end_ == written_ + buffered_);
   return Status::Ok();
 }
 
 Status IndexWriter::WriteBuffer() {
-  CAIRN_CHECK(buffered_ > 0 && buffered_ % kTableAlignment == 0);
+  CAIRN_CHECK(buffered_ > 0);
+  CAIRN_CHECK(buffered_ % kTableAlignment == 0);
+  CAIRN_CHECK(taken_ == written_);  // Nothing is written behind an error.
   CAIRN_RETURN_IF_ERROR(context_.host->TakeSpace(buffered_));
   taken_ += buffered_;
   CAIRN_RETURN_IF_ERROR(file_->Write(written_, buffer_.span().first(buffered_), /*durable=*/false));
@@ -151,7 +160,8 @@ Status IndexWriter::WriteRest() {
   info_.bytes = end_ + kTableAlignment;
   CAIRN_RETURN_IF_ERROR(AppendBytes(EncodeFooter(context_.store, info_, root)));
   CAIRN_RETURN_IF_ERROR(WriteBuffer());
-  CAIRN_CHECK(written_ == info_.bytes && taken_ == info_.bytes);
+  CAIRN_CHECK(written_ == info_.bytes);
+  CAIRN_CHECK(taken_ == info_.bytes);
   return CAIRN_KEPT(kSyncIndex) ? file_->Sync() : Status::Ok();
 }
 
@@ -163,7 +173,8 @@ Status IndexWriter::Publish() {
 }
 
 Result<TableInfo> IndexWriter::Finish() {
-  CAIRN_CHECK(!finished_ && info_.records > 0);
+  CAIRN_CHECK(!finished_);
+  CAIRN_CHECK(info_.records > 0);
   CAIRN_RETURN_IF_ERROR(status_);
   CAIRN_RETURN_IF_ERROR(Keep(WriteRest()));
   CAIRN_RETURN_IF_ERROR(Keep(Publish()));

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/core/check.h"
+
 namespace cairn::sstable {
 
 LookupRounds::LookupRounds(std::span<const std::string_view> keys, const ReadOptions& options,
@@ -21,11 +23,13 @@ LookupRounds::LookupRounds(std::span<const std::string_view> keys, const ReadOpt
 }
 
 void LookupRounds::Settle(size_t key, LookupResult result) {
+  CAIRN_CHECK(!keys_[key].settled);
   keys_[key].settled = true;
   results_[keys_[key].place] = std::move(result);
 }
 
 void LookupRounds::AskMemtable(const Memtable& memtable) {
+  CAIRN_CHECK(wanted_.empty());  // The tables are older.
   std::erase_if(keys_, [&](const Key& key) {
     const std::optional<MaybeValue> found = memtable.Get(key.key);
     if (found && *found) results_[key.place] = std::optional<std::string>(**found);
@@ -43,6 +47,8 @@ void LookupRounds::AskTables(const Levels& levels) {
 }
 
 void LookupRounds::FindPartitions(const Levels& levels) {
+  CAIRN_CHECK(wanted_.empty());  // They are asked once.
+  CAIRN_CHECK(candidates_.empty());
   size_t newer = 0;
   for (size_t level = 0; level < kLevels; ++level) {
     const TableList& tables = levels[level];
@@ -52,7 +58,9 @@ void LookupRounds::FindPartitions(const Levels& levels) {
       for (size_t key = 0; key < keys_.size();) {
         const size_t i = FirstTableNotBefore(tables, keys_[key].key);
         if (i == tables.size()) break;
-        key = AddPartitions(newer + i, *tables[i], key);
+        const size_t behind = AddPartitions(newer + i, *tables[i], key);
+        CAIRN_CHECK(behind > key);
+        key = behind;
       }
     }
     newer += tables.size();
@@ -69,6 +77,7 @@ size_t LookupRounds::AddPartitions(size_t number, const IndexTable& table, size_
     const auto partition = table.FindPartition(keys_[begin].key, &entry_);
     size_t end = begin + 1;
     if (partition.ok()) {
+      CAIRN_CHECK(partition->has_value());  // The key is none that the table cannot have.
       while (end < keys_.size() && keys_[end].key <= std::string_view(entry_.key())) ++end;
       wanted_.push_back({number, &table, **partition, begin, end});
     } else {
@@ -80,6 +89,8 @@ size_t LookupRounds::AddPartitions(size_t number, const IndexTable& table, size_
 }
 
 void LookupRounds::AskFilters(const Wanted& wanted, const Result<BlockView>& partition) {
+  CAIRN_CHECK(wanted.begin < wanted.end);
+  CAIRN_CHECK(wanted.end <= keys_.size());
   for (size_t key = wanted.begin; key < wanted.end; ++key) {
     if (!partition.ok()) {
       candidates_.push_back({key, wanted.table, wanted.of, {}, partition.status()});
@@ -149,6 +160,8 @@ bool LookupRounds::ChooseBlocks() {
 }
 
 void LookupRounds::AskRecords(const Wanted& wanted, const Result<BlockView>& data) {
+  CAIRN_CHECK(wanted.begin < wanted.end);
+  CAIRN_CHECK(wanted.end <= asked_.size());
   for (size_t i = wanted.begin; i < wanted.end; ++i) {
     const size_t key = asked_[i].key;
     if (!data.ok()) {
@@ -204,6 +217,7 @@ void LookupRounds::ReadTogether(BlockKind kind, Use use) {
   const auto finish_one = [&] {
     auto* const flight = static_cast<Flight*>(queue->Reap()->owner);
     idle.push_back(flight);
+    CAIRN_CHECK(bytes >= flight->request.length);
     bytes -= flight->request.length;
     const Wanted& wanted = *flight->wanted;
     const Status& read = flight->request.status;
@@ -239,6 +253,8 @@ void LookupRounds::ReadTogether(BlockKind kind, Use use) {
     queue->Submit(&flight.request);
   }
   while (queue->in_flight() > 0) finish_one();
+  CAIRN_CHECK(bytes == 0);
+  CAIRN_CHECK(idle.size() == flights.size());
 }
 
 }  // namespace cairn::sstable

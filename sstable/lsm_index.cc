@@ -11,6 +11,7 @@ namespace {
 
 // The list of a level, kept alive by all levels.
 std::shared_ptr<const TableList> Share(const std::shared_ptr<const Levels>& levels, size_t level) {
+  CAIRN_CHECK(level < kLevels);
   return {levels, &(*levels)[level]};
 }
 
@@ -34,7 +35,8 @@ Status CheckList(std::span<const LiveTable> live) {
 
 Result<std::unique_ptr<LsmIndex>> LsmIndex::Open(const LsmOptions& options,
                                                  std::span<const LiveTable> live) {
-  CAIRN_CHECK(options.tables.cache != nullptr && options.tables.counters != nullptr);
+  CAIRN_CHECK(options.tables.cache != nullptr);
+  CAIRN_CHECK(options.tables.counters != nullptr);
   CAIRN_RETURN_IF_ERROR(CheckList(live));
   auto levels = std::make_shared<Levels>();
   for (const LiveTable& file : live) {
@@ -63,7 +65,10 @@ Result<std::unique_ptr<LsmIndex>> LsmIndex::Open(const LsmOptions& options,
   return index;
 }
 
-LsmIndex::~LsmIndex() { CAIRN_CHECK(!flushing_ && !merging_); }
+LsmIndex::~LsmIndex() {
+  CAIRN_CHECK(!flushing_);
+  CAIRN_CHECK(!merging_);
+}
 
 std::shared_ptr<const LsmIndex::View> LsmIndex::view() const {
   MutexLock lock(&mutex_);
@@ -137,10 +142,19 @@ class LsmIndex::Scan final : public RecordIterator {
       search.TombstonesEndBehind(records_->last_hidden());
     }
   }
-  void Next() override { records_->Next(); }
+  void Next() override {
+    CAIRN_CHECK(records_ != nullptr);
+    records_->Next();
+  }
   bool valid() const override { return records_ != nullptr && records_->valid(); }
-  std::string_view key() const override { return records_->key(); }
-  MaybeValue value() const override { return records_->value(); }
+  std::string_view key() const override {
+    CAIRN_CHECK(valid());
+    return records_->key();
+  }
+  MaybeValue value() const override {
+    CAIRN_CHECK(valid());
+    return records_->value();
+  }
   Status status() const override { return records_ == nullptr ? Status() : records_->status(); }
 
  private:

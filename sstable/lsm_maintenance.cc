@@ -13,9 +13,13 @@ namespace {
 // Sets a flag of the index while a flush or merge runs. REQUIRES: taken under the lock.
 class Running {
  public:
-  Running(Mutex& mutex, bool& flag) : mutex_(mutex), flag_(flag) { flag_ = true; }
+  Running(Mutex& mutex, bool& flag) : mutex_(mutex), flag_(flag) {
+    CAIRN_CHECK(!flag_);
+    flag_ = true;
+  }
   ~Running() {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(flag_);
     flag_ = false;
   }
   Running(const Running&) = delete;
@@ -35,6 +39,7 @@ Result<bool> LsmIndex::Freeze(uint64_t mark) {
   CAIRN_CHECK(mark >= last_mark_);
   last_mark_ = mark;
   View next = *view_;
+  CAIRN_CHECK(next.frozen.empty() || next.frozen.back().mark <= mark);
   if (!next.active->empty()) {
     next.frozen.push_back({std::move(next.active), mark});
     next.active = std::move(fresh);
@@ -66,7 +71,10 @@ Result<std::optional<FlushResult>> LsmIndex::Flush() {
 
   MutexLock lock(&mutex_);
   View next = *view_;
+  CAIRN_CHECK(flushing_);
+  CAIRN_CHECK(!next.frozen.empty());
   CAIRN_CHECK(next.frozen.front().memtable == oldest);
+  CAIRN_CHECK(next.frozen.front().mark <= last_mark_);
   FlushResult result{.mark = next.frozen.front().mark, .edit = {}};
   next.frozen.erase(next.frozen.begin());
   if (!tables.empty()) {
@@ -124,6 +132,7 @@ Result<TableList> LsmIndex::Merge(const MergePlan& plan,
     add_level(take(plan.level, plan.upper));
   }
   add_level(take(plan.output_level, plan.lower));
+  CAIRN_CHECK(!sources.empty());
   MergingIterator records(std::move(sources), MergingIterator::Tombstones::kShow);
   OlderData older(levels, plan.output_level + 1);
   return WriteTables(options_.tables, records, older, options_.shape.table_bytes);
@@ -132,6 +141,8 @@ Result<TableList> LsmIndex::Merge(const MergePlan& plan,
 IndexEdit LsmIndex::InstallMerge(const MergePlan& plan, const TableList& outputs) {
   IndexEdit edit;
   MutexLock lock(&mutex_);
+  CAIRN_CHECK(merging_);
+  CAIRN_CHECK(plan.output_level > 0);
   auto levels = std::make_shared<Levels>(*view_->levels);
   const auto remove = [&](size_t level, const std::vector<uint64_t>& numbers) {
     std::erase_if((*levels)[level], [&](const auto& table) {
@@ -166,7 +177,8 @@ void LsmIndex::Release(std::span<const uint64_t> removed) {
     const auto found = std::find_if(removed_.begin(), removed_.end(), [&](const Removed& table) {
       return table.file.number == number;
     });
-    CAIRN_CHECK(found != removed_.end() && !found->released);
+    CAIRN_CHECK(found != removed_.end());
+    CAIRN_CHECK(!found->released);
     found->released = true;
   }
 }
@@ -186,6 +198,8 @@ Status LsmIndex::DeleteReleased(std::vector<LiveTable>* deleted) {
   }
   Status first;
   for (Removed& table : free) {
+    CAIRN_CHECK(table.released);
+    CAIRN_CHECK(table.table.use_count() <= 1);
     table.table = nullptr;
     Status status = DeleteTable(options_.tables, table.file.number, table.file.bytes);
     if (status.ok()) {

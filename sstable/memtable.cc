@@ -34,6 +34,8 @@ struct MemtableNode {
   size_t bytes() const { return BytesOf(height, key_bytes, value_bytes); }
 };
 static_assert(sizeof(MemtableNode) % alignof(MemtableNode::Link) == 0);
+static_assert(kMemtableHeight <= UINT8_MAX);
+static_assert(MemtableNode::Link::is_always_lock_free, "readers take no lock");
 
 namespace {
 
@@ -41,6 +43,8 @@ using Node = MemtableNode;
 
 // Null when there is no memory.
 Node* MakeNode(const Allocator& allocator, int height, std::string_view key, MaybeValue value) {
+  CAIRN_CHECK(height >= 1);
+  CAIRN_CHECK(height <= kMemtableHeight);
   const size_t value_bytes = value ? value->size() : 0;
   const size_t bytes = Node::BytesOf(height, key.size(), value_bytes);
   void* memory = allocator.allocate(allocator.context, bytes, alignof(Node));
@@ -101,6 +105,7 @@ Status WriteBatch::Add(std::string_view key, MaybeValue value) {
     return Status(StatusCode::kOutOfMemory, "no memory for an index record of " +
                                                 std::to_string(key.size()) + " bytes of key");
   }
+  CAIRN_CHECK((first_ == nullptr) == (last_ == nullptr));
   (last_ == nullptr ? first_ : last_->owned_next) = node;
   last_ = node;
   bytes_ += node->bytes();
@@ -127,7 +132,9 @@ Node* Memtable::Detach(WriteBatch& batch) {
   if (node == nullptr) return nullptr;
   batch.first_ = node->owned_next;
   if (batch.first_ == nullptr) batch.last_ = nullptr;
+  CAIRN_CHECK(batch.bytes_ >= node->bytes());
   batch.bytes_ -= node->bytes();
+  CAIRN_CHECK(batch.first_ != nullptr || batch.bytes_ == 0);
   return node;
 }
 
@@ -190,8 +197,14 @@ class Memtable::Iterator final : public RecordIterator {
     node_ = node_->next(0);
   }
   bool valid() const override { return node_ != nullptr; }
-  std::string_view key() const override { return node_->key(); }
-  MaybeValue value() const override { return ValueOf(node_); }
+  std::string_view key() const override {
+    CAIRN_CHECK(node_ != nullptr);
+    return node_->key();
+  }
+  MaybeValue value() const override {
+    CAIRN_CHECK(node_ != nullptr);
+    return ValueOf(node_);
+  }
   Status status() const override { return Status::Ok(); }
 
  private:

@@ -25,6 +25,7 @@ Status FinishTable(const TableContext& context, IndexWriter& writer, TableList& 
 
 Status WriteAll(const TableContext& context, RecordIterator& records, OlderData& older,
                 uint64_t table_bytes, TableList& tables) {
+  CAIRN_CHECK(table_bytes > 0);
   std::unique_ptr<IndexWriter> writer;
   std::string last;
   bool any = false;
@@ -74,6 +75,7 @@ LevelInfos InfosOf(const Levels& levels) {
 }
 
 void SortLevel(size_t level, TableList& tables) {
+  CAIRN_CHECK(level < kLevels);
   std::sort(tables.begin(), tables.end(), level == 0 ? NewerFirst : KeysBefore);
 }
 
@@ -107,6 +109,7 @@ Result<TableList> WriteTables(const TableContext& context, RecordIterator& recor
                               OlderData& older, uint64_t table_bytes) {
   TableList tables;
   const Status status = WriteAll(context, records, older, table_bytes, tables);
+  CAIRN_CHECK(FindOverlap(tables) == nullptr);
   if (status.ok()) return tables;
   while (!tables.empty()) {
     const TableInfo info = tables.back()->info();
@@ -118,6 +121,7 @@ Result<TableList> WriteTables(const TableContext& context, RecordIterator& recor
 }
 
 Status DeleteTable(const TableContext& context, uint64_t number, uint64_t bytes) {
+  CAIRN_CHECK(context.host != nullptr);
   CAIRN_RETURN_IF_ERROR(
       io::RemoveIfExists(*context.files, IndexTablePath(context.directory, number)));
   context.host->ReturnSpace(bytes);

@@ -39,6 +39,9 @@ size_t DeepestLevel(const LevelInfos& levels) {
 MergePlan PlanFor(const LevelInfos& levels, MergeReason reason, size_t level, size_t output_level,
                   std::span<const TableInfo* const> upper) {
   CAIRN_CHECK(!upper.empty());
+  CAIRN_CHECK(output_level > 0);
+  CAIRN_CHECK(output_level < kLevels);
+  CAIRN_CHECK(output_level == level || output_level == level + 1);
   MergePlan plan{
       .reason = reason, .level = level, .output_level = output_level, .upper = {}, .lower = {}};
   std::string smallest = upper[0]->smallest;
@@ -105,6 +108,7 @@ std::optional<MergePlan> PickBytes(const LevelInfos& levels, const MergeShape& s
       least = cost;
     }
   }
+  CAIRN_CHECK(best != nullptr);
   return PlanFor(levels, MergeReason::kBytes, fullest, fullest + 1, {&best, 1});
 }
 
@@ -115,7 +119,9 @@ bool IsDense(const TableInfo& table) {
 }
 
 std::optional<MergePlan> PickMerge(const LevelInfos& levels, const MergeShape& shape) {
-  CAIRN_CHECK(shape.table_bytes > 0 && shape.level1_bytes > 0 && shape.level0_tables > 0);
+  CAIRN_CHECK(shape.table_bytes > 0);
+  CAIRN_CHECK(shape.level1_bytes > 0);
+  CAIRN_CHECK(shape.level0_tables > 0);
   if (levels[0].size() >= shape.level0_tables) {
     return PlanFor(levels, MergeReason::kLevel0, 0, 1, levels[0]);
   }

@@ -20,6 +20,7 @@ bool MergingIterator::IsBehind(size_t a, size_t b) const {
 }
 
 void MergingIterator::Push(size_t source) {
+  CAIRN_CHECK(heap_.size() < sources_.size());  // Each is in it once.
   if (!sources_[source]->valid()) {
     if (status_.ok()) status_ = sources_[source]->status();
     return;
@@ -41,12 +42,14 @@ void MergingIterator::Seek(std::string_view target) {
 
 void MergingIterator::Next() {
   CAIRN_CHECK(valid_);
+  CAIRN_CHECK(status_.ok());
   hidden_ = 0;
   Advance();
   Settle();
 }
 
 void MergingIterator::Advance() {
+  CAIRN_CHECK(!heap_.empty());
   present_.assign(top().key());
   while (!heap_.empty() && top().key() == present_) {
     const size_t source = heap_.front();
@@ -72,6 +75,7 @@ LevelIterator::LevelIterator(std::shared_ptr<const TableList> tables, Access acc
     : tables_(std::move(tables)), access_(access), options_(options) {}
 
 void LevelIterator::Open(size_t table) {
+  CAIRN_CHECK(table <= tables_->size());
   table_ = table;
   if (table == tables_->size()) {
     records_ = nullptr;
@@ -90,6 +94,7 @@ void LevelIterator::Seek(std::string_view target) {
 }
 
 void LevelIterator::Next() {
+  CAIRN_CHECK(records_ != nullptr);
   records_->Next();
   SkipEnds();
 }

@@ -4,6 +4,15 @@
 #include "base/core/check.h"
 
 namespace cairn::sstable {
+
+// No padding: a hash covers every byte, and every byte is defined.
+static_assert(std::has_unique_object_representations_v<FrameEntry>);
+static_assert(std::has_unique_object_representations_v<FragmentEntry>);
+static_assert(std::has_unique_object_representations_v<SnapshotFooter>);
+static_assert(offsetof(SnapshotFooter, hash) == 0);
+static_assert(sizeof(SnapshotFooter) <= kTableAlignment);
+static_assert(kTableAlignment % kFrameAlignment == 0);
+
 namespace {
 
 Status Bad(const std::string& why) {
@@ -66,7 +75,8 @@ std::string EncodeSnapshotFooter(const StoreId& store, const ParsedSnapshotFoote
 Result<ParsedSnapshotFooter> ParseSnapshotFooter(std::span<const std::byte> block,
                                                  const StoreId& store, uint64_t table,
                                                  uint64_t file_bytes) {
-  CAIRN_CHECK(block.size() == kTableAlignment && file_bytes >= kTableAlignment);
+  CAIRN_CHECK(block.size() == kTableAlignment);
+  CAIRN_CHECK(file_bytes >= kTableAlignment);
   const auto footer = LoadAs<SnapshotFooter>(block.data());
   if (footer.magic != kSnapshotMagic) return Bad("no magic");
   if (!CheckSeal(block, store, table, file_bytes - kTableAlignment)) {

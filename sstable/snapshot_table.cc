@@ -26,7 +26,9 @@ Result<std::shared_ptr<io::File>> OpenBy(const TableContext& context, uint64_t n
 
 SnapshotTable::SnapshotTable(const TableContext& context, std::shared_ptr<io::File> file,
                              std::string path, const ParsedSnapshotFooter& footer)
-    : context_(context), file_(std::move(file)), path_(std::move(path)), footer_(footer) {}
+    : context_(context), file_(std::move(file)), path_(std::move(path)), footer_(footer) {
+  CAIRN_CHECK((file_ == nullptr) == (context_.open_files != nullptr));
+}
 
 Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& context,
                                                            uint64_t number) {
@@ -55,6 +57,7 @@ Result<std::unique_ptr<SnapshotTable>> SnapshotTable::Open(const TableContext& c
   if (footer->fragments_offset >= tail_at) {
     std::vector<FragmentEntry> fragments(footer->info.fragments);
     const auto into = std::as_writable_bytes(std::span(fragments));
+    CAIRN_CHECK(footer->fragments_offset + into.size() <= footer_at);
     std::memcpy(into.data(), tail.data() + (footer->fragments_offset - tail_at), into.size());
     // Damage is reported when the list is needed.
     const bool whole = table->CheckFragments(fragments).ok();
@@ -76,6 +79,7 @@ Status SnapshotTable::Damaged(uint64_t offset, const std::string& what) const {
 
 // Reads any stretch of the file through aligned memory.
 Status SnapshotTable::ReadBytes(uint64_t offset, std::span<std::byte> into) const {
+  CAIRN_CHECK(!into.empty());
   const uint64_t begin = offset / kTableAlignment * kTableAlignment;
   const uint64_t end = AlignUp(offset + into.size(), kTableAlignment);
   CAIRN_CHECK(end <= footer_.info.bytes);
@@ -146,6 +150,7 @@ Result<std::optional<FragmentEntry>> SnapshotTable::Find(uint64_t node, uint32_t
   if (found == fragments.end() || found->node != node || found->lane != lane) {
     return std::optional<FragmentEntry>();
   }
+  CAIRN_CHECK(found->end() > position);
   return std::optional(*found);
 }
 

@@ -24,8 +24,10 @@ SnapshotWriter::SnapshotWriter(const TableContext& context, SnapshotKind kind, u
 Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(const TableContext& context,
                                                                SnapshotKind kind, uint64_t number,
                                                                size_t write_bytes) {
-  CAIRN_CHECK(context.host != nullptr && number != 0);
-  CAIRN_CHECK(write_bytes > 0 && write_bytes % kTableAlignment == 0);
+  CAIRN_CHECK(context.host != nullptr);
+  CAIRN_CHECK(number != 0);
+  CAIRN_CHECK(write_bytes > 0);
+  CAIRN_CHECK(write_bytes % kTableAlignment == 0);
   std::unique_ptr<SnapshotWriter> writer(new SnapshotWriter(context, kind, number, write_bytes));
   for (Buffer& buffer : writer->buffers_) {
     buffer.memory = AlignedBuffer::TryAllocate(context.allocator, write_bytes, kTableAlignment);
@@ -109,6 +111,7 @@ Status SnapshotWriter::AddFrame(std::span<const std::byte> stored, uint32_t raw_
 
 Status SnapshotWriter::EndFragment() {
   FragmentEntry& fragment = fragments_.back();
+  CAIRN_CHECK(frames_.size() == fragment.frames());
   const auto entries = std::as_bytes(std::span(frames_));
   fragment.entries_offset = end_;
   fragment.frames_hash = PlacedHash(entries, context_.store, footer_.info.number, end_);
@@ -126,6 +129,7 @@ Status SnapshotWriter::AppendBytes(std::span<const std::byte> bytes) {
     end_ += part;
     bytes = bytes.subspan(part);
   }
+  CAIRN_CHECK(end_ == written_ + buffered_);
   return Status::Ok();
 }
 
@@ -137,7 +141,10 @@ Status SnapshotWriter::Pad(uint32_t alignment) {
 
 Status SnapshotWriter::SubmitBuffer() {
   Buffer& buffer = buffers_[filling_];
-  CAIRN_CHECK(buffered_ > 0 && buffered_ % kTableAlignment == 0 && !buffer.in_flight);
+  CAIRN_CHECK(buffered_ > 0);
+  CAIRN_CHECK(buffered_ % kTableAlignment == 0);
+  CAIRN_CHECK(!buffer.in_flight);
+  CAIRN_CHECK(taken_ == written_);  // Nothing is written behind an error.
   CAIRN_RETURN_IF_ERROR(context_.host->TakeSpace(buffered_));
   taken_ += buffered_;
   buffer.request = io::Request();
@@ -177,7 +184,8 @@ Status SnapshotWriter::WriteRest() {
   CAIRN_RETURN_IF_ERROR(AppendBytes(std::as_bytes(std::span(block))));
   CAIRN_RETURN_IF_ERROR(SubmitBuffer());
   while (queue_->in_flight() > 0) CAIRN_RETURN_IF_ERROR(Reap());
-  CAIRN_CHECK(written_ == footer_.info.bytes && taken_ == footer_.info.bytes);
+  CAIRN_CHECK(written_ == footer_.info.bytes);
+  CAIRN_CHECK(taken_ == footer_.info.bytes);
   return CAIRN_KEPT(kSyncSnapshot) ? file_->Sync() : Status::Ok();
 }
 
@@ -190,7 +198,8 @@ Status SnapshotWriter::Publish() {
 }
 
 Result<SnapshotInfo> SnapshotWriter::Finish() {
-  CAIRN_CHECK(!finished_ && !fragments_.empty());
+  CAIRN_CHECK(!finished_);
+  CAIRN_CHECK(!fragments_.empty());
   CAIRN_RETURN_IF_ERROR(status_);
   CAIRN_CHECK(fragments_.back().frames() == frames_.size());
   CAIRN_RETURN_IF_ERROR(Keep(WriteRest()));

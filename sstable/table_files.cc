@@ -19,7 +19,9 @@ constexpr size_t kDigits = 16;
 
 std::string FileName(uint64_t number, std::string_view suffix) {
   char digits[kDigits + 1];
-  std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(number));
+  const int written =
+      std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(number));
+  CAIRN_CHECK(written == static_cast<int>(kDigits));
   return digits + std::string(suffix);
 }
 

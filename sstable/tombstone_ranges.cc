@@ -24,10 +24,13 @@ TombstoneRanges::Ticket TombstoneRanges::Begin(std::string_view from) {
   Search search{.from = std::string(from), .disturbed = false, .smallest_put = {}};
   search.smallest_put.reserve(kMaxKeyBytes);  // First: it needs the memory as soon as it is seen.
   searches_.push_back(std::move(search));
+  CAIRN_CHECK(searches_.back().smallest_put.capacity() >= kMaxKeyBytes);
   return std::prev(searches_.end());
 }
 
 void TombstoneRanges::End(Ticket search, std::string_view end) {
+  CAIRN_CHECK(!searches_.empty());
+  CAIRN_CHECK(!search->disturbed || search->smallest_put >= search->from);
   Search ended = std::move(*search);
   searches_.erase(search);
   if (ended.disturbed && ended.smallest_put < end) end = ended.smallest_put;
@@ -39,6 +42,7 @@ void TombstoneRanges::End(Ticket search, std::string_view end) {
 }
 
 void TombstoneRanges::Add(std::string from, std::string until) {
+  CAIRN_CHECK(from < until);
   // Merges all ranges that touch [from, until).
   if (const auto first = Around(from); first != ranges_.end()) from = first->first;
   for (auto range = ranges_.lower_bound(from); range != ranges_.end() && range->first <= until;) {
@@ -50,6 +54,7 @@ void TombstoneRanges::Add(std::string from, std::string until) {
 }
 
 void TombstoneRanges::OnPut(std::string_view key) {
+  CAIRN_CHECK(key.size() <= kMaxKeyBytes);
   for (Search& search : searches_) {
     if (key < search.from || (search.disturbed && search.smallest_put <= key)) continue;
     CAIRN_CHECK(key.size() <= search.smallest_put.capacity());

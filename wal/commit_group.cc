@@ -24,6 +24,7 @@ bool OpenSegmentState::Fits(uint64_t group_end, uint64_t of_footer, uint64_t seg
 }
 
 bool OpenSegmentState::HasBlocks(uint64_t group_end, uint64_t segment_bytes) const {
+  CAIRN_CHECK(allocated <= segment_bytes);
   if (allocated == segment_bytes || !CAIRN_KEPT(kBlocksBeforeGroup)) return true;
   return AlignUp(group_end, kBlock) + kBlock <= allocated;
 }
@@ -32,6 +33,7 @@ bool OpenSegmentState::HasBlocks(uint64_t group_end, uint64_t segment_bytes) con
 
 void CommitGroup::AwaitFills(io::Scheduler& scheduler) {
   uint32_t open = fills.load(std::memory_order_acquire);
+  CAIRN_CHECK((open & kLeaderWaits) == 0);  // There is one leader.
   if (open == 0) return;
   open = fills.fetch_or(kLeaderWaits, std::memory_order_acq_rel) | kLeaderWaits;
   while (open != kLeaderWaits) {
@@ -55,8 +57,13 @@ bool CommitGroup::HasQueue(io::FileSystem& files) {
 }
 
 void CommitGroup::Submit(uint32_t begin, uint32_t end_offset) {
+  CAIRN_CHECK(queue != nullptr);
+  CAIRN_CHECK(!free_requests.empty());
+  CAIRN_CHECK(begin < end_offset);
+  CAIRN_CHECK(begin % kBlock == 0);
+  CAIRN_CHECK(end_offset % kBlock == 0);
+  CAIRN_CHECK(end_offset <= chunk->end());
   io::Request* request = free_requests.back();
-  free_requests.pop_back();
   *request = io::Request();
   request->kind = io::Request::Kind::kWrite;
   request->file = segment->file.get();
@@ -64,9 +71,12 @@ void CommitGroup::Submit(uint32_t begin, uint32_t end_offset) {
   request->length = end_offset - begin;
   request->offset = begin;
   queue->Submit(request);
+  free_requests.pop_back();  // Not before: it stays free where there is no memory to submit it.
 }
 
 Status CommitGroup::Reap() {
+  CAIRN_CHECK(queue->in_flight() > 0);
+  CAIRN_CHECK(free_requests.size() < kPieceDepth);
   io::Request* request = queue->Reap();
   free_requests.push_back(request);
   return std::move(request->status);
@@ -76,6 +86,10 @@ Status CommitGroup::Write(io::FileSystem& files, bool is_durable) {
   const uint32_t begin = opens_segment ? 0 : offset;
   const uint32_t end_offset = static_cast<uint32_t>(AlignUp(end(), kBlock));
   const bool early = early_begin != early_end;
+  CAIRN_CHECK(led);
+  CAIRN_CHECK(end_offset <= chunk->end());
+  CAIRN_CHECK(!early || early_begin > begin);  // The header goes with the rest.
+  CAIRN_CHECK(!early || early_end <= end_offset);
   if (!early && (end_offset - begin <= kPieceBytes || !HasQueue(files))) {
     return segment->file->Write(begin, {chunk->At(begin), end_offset - begin}, is_durable);
   }
@@ -102,6 +116,7 @@ Status CommitGroup::Write(io::FileSystem& files, bool is_durable) {
     const Status piece = Reap();
     if (status.ok()) status = piece;
   }
+  CAIRN_CHECK(free_requests.size() == kPieceDepth);
   return status;
 }
 
@@ -113,6 +128,9 @@ void FooterBuffer::Allocate(const Allocator& allocator, uint64_t segment_bytes) 
 }
 
 void FooterBuffer::Add(const CommitGroup& group) {
+  CAIRN_CHECK(group.footer_bytes > sizeof(FooterGroup));
+  const uint64_t footer_end = uint64_t{group.footer_offset} + group.footer_bytes;
+  CAIRN_CHECK(footer_end + sizeof(FooterTrailer) <= buffer_.size());
   std::byte* to = buffer_.data() + group.footer_offset;
   const auto put = [&to](const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
@@ -130,14 +148,19 @@ void FooterBuffer::Add(const CommitGroup& group) {
     put(record, header.header_bytes);
     offset += frame.record_bytes;
   }
-  CAIRN_CHECK(to == buffer_.data() + group.footer_offset + group.footer_bytes);
+  CAIRN_CHECK(to == buffer_.data() + footer_end);
 }
 
 Status FooterBuffer::Write(const OpenSegmentState& segment, uint64_t last_sequence, uint64_t epoch,
                            uint64_t segment_bytes, const StoreId& store) {
   const uint64_t total = AlignUp(segment.footer_bytes + sizeof(FooterTrailer), kBlock);
   const uint64_t offset = segment_bytes - total;
-  CAIRN_CHECK(total <= buffer_.size() && offset >= segment.end);
+  // What ParseFooterTrailer and recovery demand of it.
+  CAIRN_CHECK(total <= buffer_.size());
+  CAIRN_CHECK(offset >= segment.end);
+  CAIRN_CHECK(segment.footer_groups > 0);
+  CAIRN_CHECK(segment.footer_groups == segment.groups);
+  CAIRN_CHECK(last_sequence >= segment.first_sequence);
   std::byte* entries = buffer_.data();
   std::memset(entries + segment.footer_bytes, 0, total - segment.footer_bytes);
   FooterTrailer trailer{};

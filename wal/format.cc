@@ -8,6 +8,26 @@
 
 namespace cairn::wal {
 
+// No padding: a hash covers every byte, and every byte is defined.
+static_assert(std::has_unique_object_representations_v<SegmentHeader>);
+static_assert(std::has_unique_object_representations_v<GroupHeader>);
+static_assert(std::has_unique_object_representations_v<RecordFrame>);
+static_assert(std::has_unique_object_representations_v<RecordView::StripEntry>);
+static_assert(std::has_unique_object_representations_v<FooterTrailer>);
+static_assert(std::has_unique_object_representations_v<FooterGroup>);
+static_assert(std::has_unique_object_representations_v<FooterRecord>);
+// HashBehindHash skips the first 8 bytes.
+static_assert(offsetof(SegmentHeader, hash) == 0);
+static_assert(offsetof(GroupHeader, hash) == 0);
+static_assert(offsetof(RecordFrame, header_hash) == 0);
+static_assert(offsetof(FooterTrailer, hash) == 0);
+static_assert(sizeof(SegmentHeader) <= kBlock);
+static_assert(kBlock % kRecordAlignment == 0);
+static_assert(kMinSegmentBytes % kBlock == 0);
+static_assert(kMinClosedBytes < kMinSegmentBytes);
+// Offsets have 32 bits, also that of the block behind a segment.
+static_assert(kMaxSegmentBytes + kBlock <= UINT32_MAX);
+
 void EncodeSegmentHeader(SegmentHeader header, std::byte* block) {
   header.magic = kSegmentMagic;
   header.format_version = kFormatVersion;

@@ -16,6 +16,7 @@
 
 #include "base/codec/hash.h"
 #include "base/core/align.h"
+#include "base/core/check.h"
 #include "cairn/status.h"
 #include "wal/constants.h"
 #include "wal/record.h"
@@ -151,6 +152,7 @@ T LoadAs(const std::byte* from) {
 
 // The hash of bytes that store it in their first 8.
 inline uint64_t HashBehindHash(const std::byte* data, size_t bytes, uint64_t place_seed) {
+  CAIRN_CHECK(bytes > 8);
   return SealHash(Hash({data + 8, bytes - 8}), place_seed);
 }
 

@@ -10,6 +10,8 @@
 
 namespace cairn::wal {
 
+static_assert(kPrefaultBytes % kBlock == 0);
+
 HotTail::Chunk::Chunk(std::shared_ptr<Memory> owner, AlignedBuffer memory, uint64_t in_segment,
                       uint32_t at_offset)
     : home(std::move(owner)), buffer(std::move(memory)), segment(in_segment), offset(at_offset) {}
@@ -17,8 +19,10 @@ HotTail::Chunk::Chunk(std::shared_ptr<Memory> owner, AlignedBuffer memory, uint6
 // Runs after the last reference is gone, and the reference count orders it after every reader's
 // last access: only then may the memory be written again.
 HotTail::Chunk::~Chunk() {
+  CAIRN_CHECK(used.load(std::memory_order_relaxed) <= end());
   MutexLock lock(&home->mutex);
   if (buffer.size() == home->chunk_bytes && home->free.size() < home->keep) {
+    CAIRN_CHECK(home->free.size() < home->free.capacity());  // It must not throw.
     home->free.push_back(std::move(buffer));
   }
 }
@@ -35,6 +39,7 @@ AlignedBuffer HotTail::TakeBuffer(uint64_t bytes) {
     if (!memory_->free.empty()) {
       AlignedBuffer buffer = std::move(memory_->free.back());
       memory_->free.pop_back();
+      CAIRN_CHECK(buffer.size() == bytes);
       return buffer;
     }
   }
@@ -54,6 +59,7 @@ void HotTail::MakeRoom(uint64_t bytes, uint64_t limit) {
       ++oldest;
       continue;
     }
+    CAIRN_CHECK(bytes_ >= (*oldest)->buffer.size());
     bytes_ -= (*oldest)->buffer.size();
     oldest = chunks_.erase(oldest);
   }
@@ -61,6 +67,7 @@ void HotTail::MakeRoom(uint64_t bytes, uint64_t limit) {
 
 std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, uint64_t bytes,
                                              bool* pinned) {
+  CAIRN_CHECK(segment != 0);
   CAIRN_CHECK(offset % kBlock == 0);
   bytes = AlignUp(std::max(bytes, memory_->chunk_bytes), kBlock);
   MutexLock lock(&mutex_);
@@ -78,8 +85,9 @@ std::shared_ptr<HotTail::Chunk> HotTail::Add(uint64_t segment, uint32_t offset, 
   if (buffer.empty()) return nullptr;
   auto chunk = std::make_shared<Chunk>(memory_, std::move(buffer), segment, offset);
   chunk->used.store(offset, std::memory_order_relaxed);
+  chunks_.push_back(chunk);  // First: what finds no memory is not counted.
   bytes_ += chunk->buffer.size();
-  chunks_.push_back(chunk);
+  CAIRN_CHECK(bytes_ <= limit_bytes_);
   return chunk;
 }
 
@@ -116,6 +124,7 @@ bool HotTail::Prefault() {
   if (whole.empty()) return false;  // There was no memory.
   {
     MutexLock lock(&memory_->mutex);
+    CAIRN_CHECK(memory_->free.size() < memory_->free.capacity());
     memory_->free.push_back(std::move(whole));
   }
   return WantsTouched();
@@ -139,6 +148,7 @@ void HotTail::Clear() {
     chunk.swap(chunks_.back());
     bytes_ -= chunk->buffer.size();
     chunks_.pop_back();
+    CAIRN_CHECK(bytes_ == 0 || !chunks_.empty());
   }
 }
 

@@ -20,7 +20,9 @@
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
+#include "base/core/check.h"
 #include "base/core/mutex.h"
+#include "wal/constants.h"
 #include "wal/log.h"
 
 namespace cairn::wal {
@@ -52,6 +54,8 @@ class HotTail {
   // Outlives the HotTail while a reader pins a chunk: chunks return their memory to it.
   struct Memory {
     Memory(uint64_t bytes, uint64_t limit) : chunk_bytes(bytes) {
+      CAIRN_CHECK(bytes > 0);
+      CAIRN_CHECK(bytes % kBlock == 0);
       free.reserve(keep + limit / bytes);
     }
     const uint64_t chunk_bytes;
@@ -87,6 +91,8 @@ class HotTail {
     ~Chunk();
 
     std::byte* At(uint32_t segment_offset) const {
+      CAIRN_CHECK(segment_offset >= offset);
+      CAIRN_CHECK(segment_offset <= end());
       return buffer.data() + (segment_offset - offset);
     }
     uint64_t end() const { return offset + buffer.size(); }

@@ -85,11 +85,18 @@ LogImpl::LogImpl(io::World world, LogOptions options, RecoveredLog recovered)
   last_hash_ = recovered_.last_hash;
   queue_.reserve(kMaxGroups);
   if (!recovered_.segments.empty()) tail_end_ = recovered_.segments.back().end_offset;
+  CAIRN_CHECK(recovered_.last_sequence ==
+              (recovered_.segments.empty() ? 0 : recovered_.segments.back().last_sequence));
 }
 
 void LogImpl::SetLive(std::deque<SegmentInfo>* live) {
   uint64_t bytes = 0;
-  for (const SegmentInfo& segment : *live) bytes += segment.file_bytes;
+  uint64_t number = live->empty() ? 0 : live->front().number;
+  for (const SegmentInfo& segment : *live) {
+    CAIRN_CHECK(segment.number == number);
+    ++number;
+    bytes += segment.file_bytes;
+  }
   live_.swap(*live);
   live_bytes_ = bytes;
 }
@@ -135,8 +142,11 @@ Status LogImpl::Start() {
 }
 
 void LogImpl::SetAllocated(uint64_t segment, uint64_t allocated) {
+  CAIRN_CHECK(allocated <= options_.segment_bytes);
   MutexLock lock(&mutex_);
-  if (segment_ != nullptr && segment_->number == segment) segment_->allocated = allocated;
+  if (segment_ == nullptr || segment_->number != segment) return;
+  CAIRN_CHECK(allocated >= segment_->allocated);
+  segment_->allocated = allocated;
 }
 
 LogImpl::~LogImpl() { (void)Close(); }
@@ -216,6 +226,8 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
     const uint64_t durable = durable_.load();
     while (live_.size() > 1 && live_.front().number < first_segment &&
            live_[1].first_sequence <= durable) {
+      CAIRN_CHECK(live_[1].number == live_.front().number + 1);
+      CAIRN_CHECK(live_bytes_.load() >= live_.front().file_bytes);
       released_.push_back(live_.front());
       live_bytes_ -= live_.front().file_bytes;
       live_.pop_front();
@@ -271,6 +283,10 @@ Status LogImpl::WriteCleanEnd() {
   {
     MutexLock lock(&mutex_);
     if (!cause_.ok() || !any_written_) return Status::Ok();
+    // Close has flushed.
+    CAIRN_CHECK(queue_.empty());
+    CAIRN_CHECK(durable_.load() == last_reserved_.load());
+    CAIRN_CHECK(tail_segment_ != nullptr);
     segment = tail_segment_;
     offset = tail_end_;
     allocated = segment->allocated;
@@ -282,6 +298,7 @@ Status LogImpl::WriteCleanEnd() {
   header.segment = segment->number;
   header.length = sizeof(GroupHeader);
   header.flags = kGroupCleanEnd;
+  CAIRN_CHECK(block_.size() == kBlock);
   std::memset(block_.data(), 0, kBlock);
   EncodeGroupHeader(header, offset, options_.store, block_.data());
   CAIRN_RETURN_IF_ERROR(segment->file->Write(offset, block_.span(), /*durable=*/false));
@@ -295,6 +312,8 @@ Status LogImpl::WriteCleanEnd() {
 // needed. Not synced: a power loss may bring the tail back, which does no harm and is counted then.
 // Nor does it if the cut fails.
 void LogImpl::CutTail(OpenSegmentState& segment, uint64_t end) {
+  CAIRN_CHECK(end % kBlock == 0);
+  CAIRN_CHECK(end >= kMinClosedBytes);
   if (end >= options_.segment_bytes) return;
   const Status cut = segment.file->Truncate(end);
   if (!cut.ok()) {
@@ -304,6 +323,7 @@ void LogImpl::CutTail(OpenSegmentState& segment, uint64_t end) {
   }
   {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(live_.back().number == segment.number);
     live_.back().file_bytes = end;
   }
   if (options_.grant != nullptr) options_.grant->Return(options_.segment_bytes - end);

@@ -11,6 +11,8 @@
 
 namespace cairn::wal {
 
+static_assert(kMaxGroupsInFlight < kMaxGroups, "one is formed meanwhile");
+
 // ---------------------------------------------------------------- choosing a leader
 
 // The first group without a leader, if a caller wants it and it may go now.
@@ -75,12 +77,18 @@ void LogImpl::PassLeadership(WakeList& wakes) {
 void LogImpl::Lead(Group& group) {
   const uint64_t start_ns = scheduler_.MonotonicNs();
   const bool opens_epoch = group.opens_segment && group.segment->opens_epoch;
+  CAIRN_CHECK(!group.led);
+  CAIRN_CHECK(group.record_count > 0);
+  CAIRN_CHECK(group.first_sequence > written_.load());
+  CAIRN_CHECK(!exclusive_);
   group.led = true;
   ++in_flight_;
+  CAIRN_CHECK(in_flight_ <= kMaxGroupsInFlight);
   // The predecessor's footer lies where the next groups of this segment put theirs.
   if (group.opens_segment) exclusive_ = true;
   if (&group == forming_) Gather(group);
   if (&group == forming_) CloseForming();
+  CAIRN_CHECK(group.state == GroupState::kClosed);
   Status status;
   {
     MutexUnlock unlocked(&mutex_);
@@ -123,6 +131,7 @@ void LogImpl::Lead(Group& group) {
     }
   }
 
+  CAIRN_CHECK(in_flight_ > 0);
   --in_flight_;
   if (closing_) wakes.Add(write_word_);
   if (opens_epoch) exclusive_ = false;
@@ -130,6 +139,7 @@ void LogImpl::Lead(Group& group) {
   if (!status.ok()) {
     PoisonLocked(status, wakes);
   } else if (cause_.ok()) {
+    CAIRN_CHECK(group.written);
     group.state = GroupState::kDone;
     if (group.durable) {
       ++counters_.syncs;
@@ -155,6 +165,8 @@ void LogImpl::LeadSync() {
   const std::shared_ptr<OpenSegmentState> segment = tail_segment_;
   const uint64_t through = written_.load();
   CAIRN_CHECK(segment != nullptr);
+  CAIRN_CHECK(in_flight_ == 0);
+  CAIRN_CHECK(through > durable_.load());
   ++in_flight_;
   Status status;
   if (CAIRN_KEPT(kSyncLater)) {
@@ -200,7 +212,9 @@ Status LogImpl::FinishPredecessor(const Group& group) {
   {
     MutexLock lock(&mutex_);
     if (!cause_.ok()) return Status::Ok();  // The caller checks.
-    CAIRN_CHECK(tail_segment_ != nullptr && written_.load() + 1 == group.first_sequence);
+    CAIRN_CHECK(tail_segment_ != nullptr);
+    CAIRN_CHECK(tail_segment_->number + 1 == group.segment->number);
+    CAIRN_CHECK(written_.load() + 1 == group.first_sequence);
     segment = tail_segment_;
     through = written_.load();
   }
@@ -223,14 +237,21 @@ Status LogImpl::FinishPredecessor(const Group& group) {
 // segment header if it is the first group, its part of the footer.
 void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   const OpenSegmentState& segment = *group.segment;
+  CAIRN_CHECK(synced_upto < group.first_sequence);
   uint64_t records_hash = 0;
+  uint32_t records = 0;
   const std::byte* const end = group.header() + group.bytes;
   for (const std::byte* at = group.header() + sizeof(GroupHeader); at < end;) {
     const auto frame = LoadAs<RecordFrame>(at);
+    CAIRN_CHECK(frame.magic == kRecordMagic);
+    CAIRN_CHECK(frame.header_hash != 0);  // It was published.
+    CAIRN_CHECK(frame.sequence == group.first_sequence + records);
+    ++records;
     records_hash = FoldRecordHash(records_hash, frame.header_hash);
     at += frame.record_bytes;
     CAIRN_CHECK(at <= end);
   }
+  CAIRN_CHECK(records == group.record_count);
   std::memset(group.header() + group.bytes, 0, AlignUp(group.end(), kBlock) - group.end());
 
   GroupHeader header{};
@@ -245,6 +266,9 @@ void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   if (group.footer_bytes > 0) footer_.Add(group);
   if (!group.opens_segment) return;
 
+  CAIRN_CHECK(group.offset == kFirstGroupOffset);
+  CAIRN_CHECK(group.chunk->offset == 0);
+  CAIRN_CHECK(group.first_sequence == segment.first_sequence);
   SegmentHeader opening{};
   opening.store = options_.store;
   opening.segment = segment.number;
@@ -255,6 +279,7 @@ void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
   opening.synced_upto = synced_upto;
   {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(written_.load() == opening.first_sequence - 1);
     opening.predecessor_last_sequence = opening.first_sequence - 1;
     opening.predecessor_last_hash = last_hash_;
     opening.predecessor_end_offset = tail_end_;
@@ -262,6 +287,7 @@ void LogImpl::SealGroup(Group& group, uint64_t synced_upto) {
       opening.predecessor_segment = tail_segment_->number;
       opening.predecessor_epoch = epoch_;
     } else if (!recovered_.segments.empty()) {
+      CAIRN_CHECK(recovered_.segments.back().number + 1 == segment.number);
       opening.predecessor_segment = recovered_.segments.back().number;
       opening.predecessor_epoch = recovered_.segments.back().epoch;
     }

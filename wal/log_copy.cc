@@ -50,6 +50,7 @@ uint64_t BytesOf(const LogCopy& copy) {
 }
 
 Status CopyLog(io::World& world, const LogCopy& copy) {
+  CAIRN_CHECK(copy.to != copy.from);
   if (copy.segments.empty()) {
     CAIRN_RETURN_IF_ERROR(
         MakeSegmentFile(*world.files, SegmentPath(copy.to, 1), copy.segment_bytes,
@@ -61,6 +62,7 @@ Status CopyLog(io::World& world, const LogCopy& copy) {
   if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "no memory to copy " + copy.from);
   for (const SegmentInfo& segment : copy.segments) {
     const bool last = &segment == &copy.segments.back();
+    CAIRN_CHECK(last || (&segment + 1)->number == segment.number + 1);
     CAIRN_RETURN_IF_ERROR(CopySegment(world, copy, segment, last, buffer.span()));
   }
   if (!CAIRN_KEPT(kSyncDirectoryLogCopy)) return Status::Ok();

@@ -18,6 +18,7 @@ void LogImpl::CountWritten(WakeList& wakes) {
     if (!group->written) break;
     writes_through_ = std::max(writes_through_, group->last_sequence());
   }
+  CAIRN_CHECK(writes_through_ <= issued_);
   if (in_flight_ > 1) wakes.Add(write_word_);
 }
 
@@ -38,7 +39,15 @@ void LogImpl::Retire(WakeList& wakes) {
   while (!queue_.empty() && queue_.front()->state == GroupState::kDone) {
     Group& group = *queue_.front();
     queue_.erase(queue_.begin());
+    CAIRN_CHECK(group.led);
+    CAIRN_CHECK(&group != forming_);
+    CAIRN_CHECK(group.fills.load(std::memory_order_relaxed) == 0);
     CAIRN_CHECK(group.first_sequence == written_.load() + 1);
+    CAIRN_CHECK(group.last_sequence() <= writes_through_);
+    // A segment has no gaps.
+    const bool begins = tail_segment_ != group.segment;
+    CAIRN_CHECK(begins == group.opens_segment);
+    CAIRN_CHECK(begins || group.offset == tail_end_);
     records += group.record_count;
     written_.store(group.last_sequence());
     ++counters_.groups;
@@ -73,6 +82,7 @@ void LogImpl::Retire(WakeList& wakes) {
 }
 
 void LogImpl::PoisonLocked(const Status& cause, WakeList& wakes) {
+  CAIRN_CHECK(!cause.ok());
   if (!cause_.ok()) return;
   cause_ = cause;
   announce_poison_ = true;
@@ -118,6 +128,9 @@ void LogImpl::Announce(WakeList& wakes) {
   for (;;) {
     const uint64_t written = written_.load();
     const uint64_t durable = durable_.load();
+    CAIRN_CHECK(durable <= written);
+    CAIRN_CHECK(written >= announced_written_);
+    CAIRN_CHECK(durable >= announced_durable_);
     if (written != announced_written_ || durable != announced_durable_) {
       {
         MutexUnlock unlocked(&mutex_);
@@ -146,6 +159,7 @@ const Status kWasNotIssued(StatusCode::kPoisoned, "the log failed");
 }  // namespace
 
 Status LogImpl::OutcomeAfterPoison(uint64_t sequence) const {
+  CAIRN_CHECK(sequence > durable_.load());
   const Status& outcome = sequence <= issued_ ? kWasIssued : kWasNotIssued;
   const Status in_words = Guarded([&] {
     mutex_.AssertHeld();
@@ -192,6 +206,7 @@ Status LogImpl::Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) {
       candidate_ = true;
       candidate_sequence_ = sequence;
       in_time = Sleep(lead_word_, deadline_ns);
+      CAIRN_CHECK(candidate_);  // There is one.
       candidate_ = false;
     } else if (Group* group = Unretired(sequence); group != nullptr) {
       group->has_sleepers = true;

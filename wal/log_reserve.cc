@@ -10,6 +10,9 @@
 #include "wal/log_impl.h"
 
 namespace cairn::wal {
+
+static_assert(kLargePayloadBytes <= kMaxGroupBytes);
+
 namespace {
 
 uint32_t FooterBytesOf(const RecordSpec& spec) {
@@ -69,13 +72,19 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
         chunk_.get() != chunk_before || pool_.ready() == 0 || std::exchange(wake_pool_, false);
     if (placed.ok()) {
       Group& group = **placed;
+      CAIRN_CHECK(&group == forming_);
+      CAIRN_CHECK(group.segment == segment_);
       slot.sequence = last_reserved_.load(std::memory_order_relaxed) + 1;
       last_reserved_.store(slot.sequence);
       slot.location = {segment_->number, epoch_, static_cast<uint32_t>(group.end()),
                        static_cast<uint32_t>(record_bytes)};
       slot.group = &group;
       slot.record = group.chunk->At(slot.location.offset);
+      CAIRN_CHECK(slot.sequence == group.first_sequence + group.record_count);
+      CAIRN_CHECK(slot.location.offset % kRecordAlignment == 0);
       group.bytes += static_cast<uint32_t>(record_bytes);
+      CAIRN_CHECK(group.end() <= group.chunk->end());
+      CAIRN_CHECK(AlignUp(group.end(), kBlock) <= segment_->allocated);
       CountPlaced(group.end());
       group.record_count += 1;
       group.footer_bytes += FooterBytesOf(spec);
@@ -212,6 +221,7 @@ LogImpl::Group* LogImpl::FreeGroup() {
 // Memory for `bytes` from `offset` of the segment on: the rest of the current chunk or a new one.
 Result<std::shared_ptr<HotTail::Chunk>> LogImpl::ChunkFor(uint64_t segment, uint32_t offset,
                                                           uint64_t bytes) {
+  CAIRN_CHECK(bytes % kBlock == 0);
   if (chunk_ != nullptr && chunk_->segment == segment && offset >= chunk_->offset &&
       offset + bytes <= chunk_->end()) {
     return chunk_;
@@ -242,25 +252,26 @@ bool LogImpl::AskForBlocks(uint64_t end) {
 
 // Opens the next segment, for a first group of this size. Changes nothing when it fails.
 Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Purpose purpose) {
+  CAIRN_CHECK(forming_ == nullptr);
   const uint32_t must_remain = purpose == Purpose::kData ? kBallastSegments : 0;
   const bool ballast = pool_.ready() <= kBallastSegments;
   const bool last = pool_.ready() == 1;
   if (pool_.ready() <= must_remain) return NoNextSegment(/*pool_is_stuck=*/true);
   bool refused = false;
-  if (!pool_.NextHasBlocks(kFirstGroupOffset + AlignUp(group_bytes, kBlock) + kBlock, &refused)) {
-    return NoBlocks(refused);
-  }
+  const uint64_t blocks = kFirstGroupOffset + AlignUp(group_bytes, kBlock) + kBlock;
+  if (!pool_.NextHasBlocks(blocks, &refused)) return NoBlocks(refused);
   // Memory first: a segment that was taken must be written. Its number is known in advance.
   const uint64_t number = segment_ != nullptr ? segment_->number + 1
                           : live_.empty()     ? 1
                                               : live_.back().number + 1;
+  CAIRN_CHECK(live_.empty() || live_.back().number + 1 == number);
   auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));
   if (!chunk.ok()) return chunk.status();
   auto opened = std::make_shared<OpenSegmentState>();
   live_.emplace_back();
   const uint64_t group_mean =
       segment_ != nullptr ? segment_->end / std::max(segment_->groups, 1u) : 0;
-  SegmentPool::Ready next = pool_.TakeNext(group_mean);
+  SegmentPool::Ready next = pool_.TakeNext(group_mean, blocks);
   if (next.file == nullptr) {
     live_.pop_back();
     return NoNextSegment(pool_.stock_is_refused());
@@ -344,7 +355,11 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
   group->opens_segment = segment_->end == kFirstGroupOffset;
   group->large = large;
   group->led = group->written = group->durable = false;
-  CAIRN_CHECK(group->fills.load() == 0 && !group->has_sleepers);
+  CAIRN_CHECK(group->fills.load() == 0);
+  CAIRN_CHECK(!group->has_sleepers);
+  CAIRN_CHECK(group->free_requests.size() == kPieceDepth);
+  CAIRN_CHECK(queue_.empty() || queue_.back()->last_sequence() + 1 == group->first_sequence);
+  CAIRN_CHECK(queue_.size() < queue_.capacity());  // It must not throw.
   forming_ = group;
   queue_.push_back(group);
   return group;
@@ -352,13 +367,18 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
 
 // segment_ is filled up to `end` now.
 void LogImpl::CountPlaced(uint64_t end) {
+  CAIRN_CHECK(end >= counted_end_);
   live_bytes_ += end - counted_end_;
   counted_end_ = end;
 }
 
 // No more members; the next group begins on the next block.
 void LogImpl::CloseForming() {
+  CAIRN_CHECK(forming_ != nullptr);
   Group& group = *forming_;
+  CAIRN_CHECK(group.state == GroupState::kForming);
+  CAIRN_CHECK(&group == queue_.back());
+  CAIRN_CHECK(group.record_count > 0);
   OpenSegmentState& segment = *group.segment;
   group.state = GroupState::kClosed;
   forming_ = nullptr;
@@ -369,7 +389,7 @@ void LogImpl::CloseForming() {
   // The rest that releases leave of the last segment is enough to give some space back; then
   // another is needed.
   if (segment.end > segment.allocated / kReleaseShareOfLast) pool_.NeedOne(true);
-  CAIRN_CHECK(segment.end <= options_.segment_bytes);
+  CAIRN_CHECK(segment.end <= segment.allocated);
   group.footer_offset = segment.footer_bytes;
   if (segment.footer &&
       segment.footer_bytes + group.footer_bytes > options_.segment_bytes / kFooterShare) {
@@ -384,8 +404,10 @@ void LogImpl::CloseForming() {
 }
 
 void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
+  CAIRN_CHECK(slot.group != nullptr);
   Group& group = *static_cast<Group*>(slot.group);
   if (!group.large || !group.HasQueue(*world_.files)) return;
+  CAIRN_CHECK(group.record_count == 1);
   const uint64_t ready =
       static_cast<uint64_t>(slot.payload - slot.record) + slot.location.offset + filled;
   CAIRN_CHECK(ready <= uint64_t{slot.location.offset} + slot.location.bytes);
@@ -399,6 +421,7 @@ void LogImpl::PieceReady(Slot& slot, uint64_t filled) {
 
 void LogImpl::Publish(Slot& slot, std::span<const uint64_t> strip_hashes) {
   CAIRN_CHECK(slot.group != nullptr);
+  CAIRN_CHECK(slot.record != nullptr);
   SealRecord(slot.location, options_.store, strip_hashes, slot.record);
   if (seal_waiters_.load(std::memory_order_seq_cst) != 0) {
     seal_word_.fetch_add(1);

@@ -10,6 +10,10 @@
 
 namespace cairn::wal {
 
+// Direct writes.
+static_assert(kPrewriteStepBytes % kBlock == 0);
+static_assert(kZeroBytes % kBlock == 0);
+
 void FillHistory::Filled(uint64_t now_ns, uint64_t group_bytes) {
   any_ = true;
   if (group_bytes > kSmallGroupBytes) {
@@ -27,6 +31,8 @@ size_t FillHistory::segments_wanted(uint64_t now_ns) const {
 }
 
 Result<uint64_t> Prewriter::Step(uint64_t spare, const std::string& path, uint64_t bytes) {
+  CAIRN_CHECK(spare != 0);
+  CAIRN_CHECK(bytes % kBlock == 0);
   if (spare != spare_) {
     Drop();
     CAIRN_ASSIGN_OR_RETURN(file_, world_.files->Open(path, {.write = true, .direct = true}));
@@ -34,6 +40,7 @@ Result<uint64_t> Prewriter::Step(uint64_t spare, const std::string& path, uint64
     spare_ = spare;
   }
   const uint64_t begin = at_;
+  CAIRN_CHECK(begin < bytes);
   CAIRN_RETURN_IF_ERROR(Write(std::min(bytes, begin + kPrewriteStepBytes)));
   const uint64_t written = at_ - begin;
   if (at_ == bytes) {
@@ -44,6 +51,7 @@ Result<uint64_t> Prewriter::Step(uint64_t spare, const std::string& path, uint64
 }
 
 Status Prewriter::Write(uint64_t end) {
+  CAIRN_CHECK(file_ != nullptr);
   std::array<io::Request, kPrewriteDepth> requests;
   const std::unique_ptr<io::Queue> queue = world_.files->NewQueue(requests.size());
   Status status;
@@ -67,6 +75,7 @@ Status Prewriter::Write(uint64_t end) {
     at_ += request->length;
     queue->Submit(request);
   }
+  CAIRN_CHECK(at_ == end);
   return status;
 }
 

@@ -106,7 +106,10 @@ Result<RecordView> ParseRecord(std::span<const std::byte> bytes, const Location&
 
 void EncodeRecord(const RecordSpec& spec, uint64_t sequence, std::byte* record) {
   const uint64_t record_bytes = RecordBytes(spec.fields.size(), spec.strips);
-  CAIRN_CHECK(spec.kind != 0 && record_bytes <= UINT32_MAX && CAIRN_KEPT(kCanary));
+  CAIRN_CHECK(spec.kind != 0 && CAIRN_KEPT(kCanary));
+  CAIRN_CHECK(record_bytes <= UINT32_MAX);
+  CAIRN_CHECK(sequence != 0);
+  CAIRN_CHECK(spec.unit <= sequence);
   RecordFrame frame{};
   frame.magic = kRecordMagic;
   frame.kind = spec.kind;
@@ -142,7 +145,12 @@ void EncodeRecord(const RecordSpec& spec, uint64_t sequence, std::byte* record) 
 void SealRecord(const Location& location, const StoreId& store,
                 std::span<const uint64_t> strip_hashes, std::byte* record) {
   const auto frame = LoadAs<RecordFrame>(record);
-  CAIRN_CHECK(frame.magic == kRecordMagic && frame.strip_count == strip_hashes.size());
+  CAIRN_CHECK(frame.magic == kRecordMagic);
+  CAIRN_CHECK(frame.header_hash == 0);  // Sealed once.
+  CAIRN_CHECK(frame.strip_count == strip_hashes.size());
+  CAIRN_CHECK(frame.record_bytes == location.bytes);
+  CAIRN_CHECK(location.offset % kRecordAlignment == 0);
+  CAIRN_CHECK(reinterpret_cast<uintptr_t>(record) % alignof(uint64_t) == 0);
   std::byte* entry = record + sizeof(frame) + AlignUp(frame.fields_bytes, 8);
   uint64_t offset = uint64_t{location.offset} + frame.payload_offset;
   for (const uint64_t strip_hash : strip_hashes) {
@@ -163,6 +171,8 @@ void SealRecord(const Location& location, const StoreId& store,
 }
 
 bool IsSealed(std::span<const std::byte> record) {
+  CAIRN_CHECK(record.size() >= sizeof(uint64_t));
+  CAIRN_CHECK(reinterpret_cast<uintptr_t>(record.data()) % alignof(uint64_t) == 0);
   // atomic_ref takes no const object before C++26; this only loads.
   auto* hash = reinterpret_cast<uint64_t*>(const_cast<std::byte*>(record.data()));
   return std::atomic_ref(*hash).load(std::memory_order_seq_cst) != 0;

@@ -11,7 +11,12 @@
 namespace cairn::wal {
 
 Status Recovery::Deliver(const std::vector<RecordView>& records) {
+  CAIRN_CHECK(!refused_);
   for (const RecordView& record : records) {
+    // Without holes, whatever the files hold.
+    CAIRN_CHECK(record.sequence > delivered_);
+    CAIRN_CHECK(delivered_ == 0 || record.sequence == delivered_ + 1);
+    delivered_ = record.sequence;
     Status status = on_record_(record);
     refused_ = !status.ok();
     if (refused_) return status;
@@ -23,6 +28,8 @@ Status Recovery::Deliver(const std::vector<RecordView>& records) {
 // usable footer and the segment must be walked. No record is delivered before all of it was
 // checked.
 Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const KnownEnd& end) {
+  CAIRN_CHECK(info.end_offset == kFirstGroupOffset);  // It was not begun.
+  CAIRN_CHECK(info.last_sequence + 1 == segment.header.first_sequence);
   const auto trailer = segment.reader->ReadFooterTrailer(segment.header.epoch);
   if (!trailer.ok()) return trailer.status();
   if (!trailer->has_value() || (*trailer)->first_sequence != segment.header.first_sequence ||
@@ -75,6 +82,7 @@ Result<bool> Recovery::ReplayFooter(Segment& segment, SegmentInfo& info, const K
 // How far the last segment itself proves that it is synced. Groups may be written out of order, so
 // the first place without a valid group ends the look, whatever lies behind.
 Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
+  CAIRN_CHECK(options_.following);
   stop_after_ = std::max(stop_after_, segment.header.synced_upto);
   while (uint64_t{info.end_offset} + kBlock <= segment.reader->bytes()) {
     const auto read = segment.reader->ReadGroup(info.end_offset, info.epoch, info.last_sequence + 1,
@@ -86,6 +94,7 @@ Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
     info.last_sequence += header.record_count;
     info.end_offset =
         static_cast<uint32_t>(AlignUp(uint64_t{info.end_offset} + header.length, kBlock));
+    CAIRN_CHECK(info.end_offset <= segment.reader->bytes());
   }
   return Status::Ok();
 }
@@ -93,6 +102,8 @@ Status Recovery::LookAhead(Segment& segment, SegmentInfo info) {
 // False: its payload is damaged and it never was acknowledged, so the log ends before it.
 Result<bool> Recovery::DeliverGroup(SegmentReader& reader, const SegmentReader::Group& group,
                                     const SegmentInfo& info) {
+  CAIRN_CHECK(group.offset == info.end_offset);
+  CAIRN_CHECK(group.header.first_sequence == info.last_sequence + 1);
   if (group.payload.ok()) {
     CAIRN_RETURN_IF_ERROR(Deliver(group.records));
     return true;
@@ -122,6 +133,7 @@ Result<bool> Recovery::DeliverGroup(SegmentReader& reader, const SegmentReader::
 Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
                              const std::optional<KnownEnd>& end) {
   SegmentReader& reader = *segment.reader;
+  CAIRN_CHECK(unproven_.empty());
   if (options_.following && !end) CAIRN_RETURN_IF_ERROR(LookAhead(segment, info));
   // A segment that another one follows was synced to its end.
   const uint64_t stop_after = options_.following && end ? UINT64_MAX : stop_after_;
@@ -145,6 +157,9 @@ Status Recovery::WalkSegment(Segment& segment, SegmentInfo& info,
     const SegmentReader::Group& group = **read;
     const GroupHeader header = group.header;
     const uint64_t next_offset = AlignUp(uint64_t{info.end_offset} + header.length, kBlock);
+    CAIRN_CHECK(header.epoch == info.epoch);
+    CAIRN_CHECK(next_offset > info.end_offset);
+    CAIRN_CHECK(next_offset <= reader.bytes());
     // A group is synced as a whole.
     if (!options_.following && header.record_count > 0 && header.last_sequence() > stop_after) {
       stopped_ = true;
@@ -206,6 +221,15 @@ Result<std::optional<Recovery::Segment>> Recovery::OpenSuccessor(const Segment& 
 }
 
 Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& end) {
+  CAIRN_CHECK(!stopped_);
+  CAIRN_CHECK(segment.reader->segment() == segment.header.segment);
+  CAIRN_CHECK(segment.header.epoch <= max_epoch_);
+  if (!log_.segments.empty()) {  // OpenSuccessor has found that it continues that one.
+    const SegmentInfo& before = log_.segments.back();
+    CAIRN_CHECK(before.number + 1 == segment.header.segment);
+    CAIRN_CHECK(before.epoch <= segment.header.epoch);
+    CAIRN_CHECK(before.last_sequence + 1 == segment.header.first_sequence);
+  }
   SegmentInfo info{segment.header.segment,
                    segment.header.epoch,
                    kFirstGroupOffset,
@@ -245,6 +269,7 @@ Status Recovery::ReplaySegment(Segment& segment, const std::optional<KnownEnd>& 
 
 // Reads the header. False: it, or the first group, is damaged, and the log ends before them.
 Result<bool> Recovery::BeginsWell(Segment& segment) {
+  CAIRN_CHECK(log_.segments.empty());
   const auto header = segment.reader->ReadHeader();
   bool good = false;
   if (header.ok()) {
@@ -260,6 +285,8 @@ Result<bool> Recovery::BeginsWell(Segment& segment) {
 
 // False: it was begun and not acknowledged, so the log ends before it.
 Result<bool> Recovery::GoesOnIn(Segment& next) {
+  CAIRN_CHECK(!stopped_);
+  CAIRN_CHECK(next.header.segment == log_.segments.back().number + 1);
   CAIRN_ASSIGN_OR_RETURN(const bool usable, FirstGroupIsGood(next));
   if (usable) return true;
   if (options_.following && next.header.first_sequence > stop_after_) return false;
@@ -348,6 +375,7 @@ Status Recovery::FindNextEpoch() {
 // After a failed sync the system may have pages that can be read but that no later sync writes. So
 // groups that nothing proves to be synced are written once more, unchanged.
 Status Recovery::WriteUnprovenAgain(io::File& file) {
+  CAIRN_CHECK(!options_.read_only);
   if (unproven_.empty()) return Status::Ok();
   const SegmentInfo& segment = log_.segments.back();
   CAIRN_ASSIGN_OR_RETURN(const auto reader, SegmentReader::Open(world_, options_.directory,
@@ -358,6 +386,7 @@ Status Recovery::WriteUnprovenAgain(io::File& file) {
     CAIRN_RETURN_IF_ERROR(file.Write(0, header, /*durable=*/false));
   }
   for (const GroupPlace& place : unproven_) {
+    CAIRN_CHECK(place.offset < segment.end_offset);
     CAIRN_ASSIGN_OR_RETURN(const SegmentReader::Group* group,
                            reader->ReadGroup(place.offset, segment.epoch, place.first_sequence,
                                              /*verify_payload=*/true));
@@ -405,6 +434,9 @@ Result<RecoveredLog> Recovery::Run() {
   }
   if (!options_.following) CAIRN_RETURN_IF_ERROR(FindNextEpoch());
   CAIRN_RETURN_IF_ERROR(Sync());
+  CAIRN_CHECK(log_.last_sequence ==
+              (log_.segments.empty() ? 0 : log_.segments.back().last_sequence));
+  CAIRN_CHECK(delivered_ <= log_.last_sequence);
   return std::move(log_);
 }
 

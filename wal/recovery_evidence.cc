@@ -11,6 +11,7 @@ namespace cairn::wal {
 // Nothing follows a clean end in its epoch. But a newer epoch might, with a damaged header.
 Status Recovery::CheckCleanEnd(const Segment& segment, const SegmentInfo& info,
                                uint64_t group_offset) {
+  CAIRN_CHECK(group_offset < info.end_offset);
   if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly() &&
       info.end_offset != segment.reader->bytes()) {
     return WasCut(segment, "its clean end lies at offset " + std::to_string(group_offset));
@@ -25,6 +26,7 @@ Status Recovery::CheckCleanEnd(const Segment& segment, const SegmentInfo& info,
 
 // For a segment that is shorter than its header says and does not end like a closed one.
 Status Recovery::WasCut(const Segment& segment, const std::string& why) {
+  CAIRN_CHECK(segment.EndsEarly());
   return Status(StatusCode::kCorruption,
                 At(segment.reader->path(), 0) + "the file has " +
                     std::to_string(segment.reader->bytes()) + " bytes, its header says " +
@@ -34,6 +36,7 @@ Status Recovery::WasCut(const Segment& segment, const std::string& why) {
 // Whether a walk that began at the file's very end (RecoveryOptions::replay_from) has the clean end
 // right before it.
 Result<bool> Recovery::EndsBehindCleanEnd(Segment& segment, const SegmentInfo& info) {
+  CAIRN_CHECK(segment.EndsEarly());
   const uint64_t bytes = segment.reader->bytes();
   if (info.end_offset != bytes || bytes <= kFirstGroupOffset) return false;
   const auto last = segment.reader->ReadGroup(static_cast<uint32_t>(bytes - kBlock), info.epoch,
@@ -45,6 +48,9 @@ Result<bool> Recovery::EndsBehindCleanEnd(Segment& segment, const SegmentInfo& i
 
 // The walk found something that is no group. Torn, if nothing later was built on it.
 Status Recovery::EndLog(Segment& segment, const SegmentInfo& info, const Status& what_is_there) {
+  CAIRN_CHECK(what_is_there.code() == StatusCode::kCorruption);
+  CAIRN_CHECK(info.number == segment.header.segment);
+  CAIRN_CHECK(info.epoch == segment.header.epoch);
   SegmentReader& reader = *segment.reader;
   if (CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
     CAIRN_ASSIGN_OR_RETURN(const bool closed, EndsBehindCleanEnd(segment, info));
@@ -88,6 +94,7 @@ bool Recovery::SyncedIn(const std::vector<GroupHeader>& groups, uint64_t sequenc
 // The same for everything from `begin` on, and for the segments from `following` on.
 Result<bool> Recovery::SomethingSynced(SegmentReader& reader, uint64_t begin, uint64_t following,
                                        uint64_t epoch, uint64_t sequence, std::string* where) {
+  CAIRN_CHECK(reader.segment() < following);
   CAIRN_ASSIGN_OR_RETURN(const auto groups, reader.FindGroups(begin, reader.bytes(), epoch));
   if (SyncedIn(groups, sequence, where)) return true;
   return FollowingHold(following, epoch, sequence, where);
@@ -96,6 +103,7 @@ Result<bool> Recovery::SomethingSynced(SegmentReader& reader, uint64_t begin, ui
 // The same for whole segments, also for those whose header is damaged.
 Result<bool> Recovery::FollowingHold(uint64_t segment, uint64_t epoch, uint64_t sequence,
                                      std::string* where) {
+  CAIRN_CHECK(segment != 0);
   for (; HasFile(segment); ++segment) {
     auto opened = SegmentReader::Open(world_, options_.directory, segment, options_.store);
     if (!opened.ok()) return opened.status();
@@ -153,6 +161,7 @@ Result<bool> Recovery::EndedEmpty(const Segment& segment) {
 // a later used one proves a loss; a later one that was merely prepared may have survived a crash
 // alone.
 Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
+  CAIRN_CHECK(last == nullptr || last->header.segment + 1 == missing);
   const std::string path = SegmentPath(options_.directory, missing);
   const bool there = HasFile(missing);
   // A writer may have continued since a follower looked there.
@@ -183,6 +192,8 @@ Status Recovery::CheckNothingIsMissing(uint64_t missing, Segment* last) {
 
 // Ok: nothing was ever acknowledged here.
 Status Recovery::EndBeforeFirstGroup(Segment& segment, const Status& header) {
+  CAIRN_CHECK(log_.segments.empty());
+  CAIRN_CHECK(header.ok() || header.code() == StatusCode::kCorruption);
   if (header.ok() && CAIRN_KEPT(kLengthOfSegment) && segment.EndsEarly()) {
     return WasCut(segment, "the first group is damaged");
   }

@@ -94,6 +94,7 @@ class Recovery {
   LogDirectory directory_;
   RecoveredLog log_;
   uint64_t max_epoch_;
+  uint64_t delivered_ = 0;  // The last sequence that on_record was given.
   struct GroupPlace {
     uint32_t offset = 0;
     uint64_t first_sequence = 0, last_sequence = 0;

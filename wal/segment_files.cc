@@ -81,6 +81,8 @@ std::string SparePath(const std::string& directory, uint64_t id) {
 
 Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t bytes,
                        uint64_t allocated) {
+  CAIRN_CHECK(bytes > 0);
+  CAIRN_CHECK(bytes % kBlock == 0);
   const std::string temporary = path + std::string(kUnfinishedSuffix);
   const Status status = Guarded([&]() -> Status {
     {

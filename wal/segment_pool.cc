@@ -18,7 +18,12 @@ SegmentPool::SegmentPool(io::World world, const LogOptions& options, Callbacks c
     : world_(std::move(world)),
       options_(options),
       callbacks_(std::move(callbacks)),
-      prewriter_(world_) {}
+      prewriter_(world_) {
+  CAIRN_CHECK(options_.segment_bytes % kBlock == 0);
+  CAIRN_CHECK(options_.segment_bytes <= kMaxSegmentBytes);
+  CAIRN_CHECK(options_.spare_segments_min >= kBallastSegments);
+  CAIRN_CHECK(options_.spare_segments_min <= options_.spare_segments_max);
+}
 
 SegmentPool::~SegmentPool() { Stop(); }
 
@@ -34,14 +39,17 @@ void SegmentPool::Return(uint64_t bytes) {
 }
 
 void SegmentPool::Promise(uint64_t bytes) {
+  CAIRN_CHECK(bytes <= options_.segment_bytes);
   if (options_.grant != nullptr) options_.grant->Promise(static_cast<int64_t>(bytes));
 }
 
 void SegmentPool::Keep(uint64_t promised) {
+  CAIRN_CHECK(promised <= options_.segment_bytes);
   if (options_.grant != nullptr) options_.grant->Promise(-static_cast<int64_t>(promised));
 }
 
 void SegmentPool::CountReadyLocked() {
+  CAIRN_CHECK(next_.file == nullptr || !next_is_named_);  // It is the one or the other.
   ready_.store(static_cast<uint32_t>(spares_.size()) + (next_.file != nullptr ? 1 : 0),
                std::memory_order_release);
 }
@@ -59,6 +67,7 @@ void SegmentPool::AddSpare(const Spare& spare) {
 }
 
 bool SegmentPool::Start() {
+  CAIRN_CHECK(thread_ == nullptr);
   thread_ = world_.scheduler->StartThread("cairn-log-pool", [this] { Run(); });
   return thread_ != nullptr;
 }
@@ -77,11 +86,15 @@ void SegmentPool::Stop() {
   prewriter_.Drop();
 }
 
-SegmentPool::Ready SegmentPool::TakeNext(uint64_t group_bytes) {
+SegmentPool::Ready SegmentPool::TakeNext(uint64_t group_bytes, uint64_t wanted) {
   const uint64_t now = world_.scheduler->MonotonicNs();
   MutexLock lock(&mutex_);
+  if (next_.allocated < std::min(wanted, options_.segment_bytes)) return Ready();
   Ready taken = std::exchange(next_, Ready());
   if (taken.file == nullptr) return taken;
+  CAIRN_CHECK(taken.segment == next_segment_);
+  CAIRN_CHECK(taken.segment > grown_segment_);
+  CAIRN_CHECK(taken.allocated <= options_.segment_bytes);
   ++next_segment_;
   CountReadyLocked();
   if (grown_segment_ != 0) {
@@ -154,6 +167,7 @@ std::vector<SegmentPool::Spare>::iterator SegmentPool::NextSpareLocked() {
 }
 
 void SegmentPool::SetRefusal(const Status& status, bool with_stock) {
+  CAIRN_CHECK(!status.ok());
   const uint64_t now = world_.scheduler->MonotonicNs();
   bool first = false;
   {
@@ -223,6 +237,7 @@ void SegmentPool::RunCounted(Task task, bool makes_file, bool with_stock, bool r
   if (task == Task::kPrepare && makes_file) {
     Tell("log: the pool of spare segments ran dry", Status::Ok());
   }
+  CAIRN_CHECK(making_.load(std::memory_order_relaxed) == 0);  // By this thread alone.
   making_.store(makes_file ? 1 : 0, std::memory_order_release);
   const Status status = RunTask(task);
   making_.store(0, std::memory_order_release);
@@ -244,6 +259,7 @@ void SegmentPool::RunCounted(Task task, bool makes_file, bool with_stock, bool r
 }
 
 Status SegmentPool::RunTask(Task task) {
+  CAIRN_CHECK(task != Task::kNone);
   CAIRN_RETURN_IF_ERROR(callbacks_.check_lock());
   try {
     switch (task) {
@@ -290,6 +306,7 @@ Status SegmentPool::PrepareNext() {
   uint64_t segment;
   {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(next_.file == nullptr);
     segment = next_segment_;
     named = next_is_named_;
     have = !spares_.empty();
@@ -304,7 +321,10 @@ Status SegmentPool::PrepareNext() {
     if (prewriter_.spare() == spare.id) prewriter_.Drop();
     CAIRN_RETURN_IF_ERROR(files.Rename(SparePath(options_.directory, spare.id), path));
     MutexLock lock(&mutex_);
-    std::erase_if(spares_, [&](const Spare& one) { return one.id == spare.id; });
+    const size_t erased =
+        std::erase_if(spares_, [&](const Spare& one) { return one.id == spare.id; });
+    CAIRN_CHECK(erased > 0);
+    CAIRN_CHECK(!next_is_named_);
     next_is_named_ = true;
     named_ = spare;
     CountReadyLocked();
@@ -329,6 +349,9 @@ Status SegmentPool::PrepareNext() {
   Promise(Unallocated(allocated));
   Ready next{std::move(file), segment, allocated};
   MutexLock lock(&mutex_);
+  // Only this thread prepares one, and it is taken only when it is there.
+  CAIRN_CHECK(next_.file == nullptr);
+  CAIRN_CHECK(next_segment_ == segment);
   next_ = std::move(next);
   next_is_named_ = false;
   CountReadyLocked();
@@ -339,6 +362,7 @@ Status SegmentPool::TrimSpare() {
   Spare spare;
   {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(spares_.size() > options_.spare_segments_max);
     spare = spares_.back();
   }
   if (prewriter_.spare() == spare.id) prewriter_.Drop();
@@ -346,7 +370,9 @@ Status SegmentPool::TrimSpare() {
   CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(*world_.files, SparePath(options_.directory, spare.id)));
   {
     MutexLock lock(&mutex_);
-    std::erase_if(spares_, [&](const Spare& one) { return one.id == spare.id; });
+    const size_t erased =
+        std::erase_if(spares_, [&](const Spare& one) { return one.id == spare.id; });
+    CAIRN_CHECK(erased > 0);
     CountReadyLocked();
   }
   Keep(Unallocated(spare.allocated));
@@ -360,6 +386,8 @@ Status SegmentPool::Recycle(uint64_t segment, uint64_t bytes) {
   bool keep;
   {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(segment != 0);
+    CAIRN_CHECK(segment < next_segment_);
     keep = bytes == options_.segment_bytes && spares_.size() < options_.spare_segments_max &&
            (MayUseReserve() || !IsShort());
     if (keep) id = NewSpareLocked();

@@ -31,6 +31,9 @@ bool SegmentPool::NextHasBlocks(uint64_t wanted, bool* refused) {
 
 bool SegmentPool::Grow(const std::shared_ptr<io::File>& file, uint64_t segment, uint64_t allocated,
                        uint64_t wanted) {
+  CAIRN_CHECK(file != nullptr);
+  CAIRN_CHECK(segment != 0);
+  CAIRN_CHECK(allocated < options_.segment_bytes);
   MutexLock lock(&mutex_);
   growth_.wanted = std::max(growth_.segment == segment ? growth_.wanted : 0, wanted);
   growth_.segment = segment;
@@ -81,6 +84,7 @@ Status SegmentPool::GrowSegment() {
     const uint64_t* has = BytesOfLocked(growth.segment);
     if (growth.file == nullptr || has == nullptr) return Status::Ok();
     from = *has;
+    CAIRN_CHECK(from <= options_.segment_bytes);
   }
   const uint64_t bytes = std::min(
       options_.segment_bytes, AlignUp(std::max(kGrowth * growth.allocated, growth.wanted), kBlock));
@@ -94,6 +98,7 @@ Status SegmentPool::GrowSegment() {
     growth_is_refused_ = false;
     uint64_t* has = BytesOfLocked(growth.segment);
     if (has == nullptr) return Status::Ok();  // The log has left it meanwhile.
+    CAIRN_CHECK(*has == from);                // No other thread makes it grow.
     *has = bytes;
   }
   Keep(bytes - from);
@@ -102,6 +107,7 @@ Status SegmentPool::GrowSegment() {
 }
 
 void SegmentPool::RefuseGrowth(const Status& status) {
+  CAIRN_CHECK(!status.ok());
   bool first = false;
   {
     MutexLock lock(&mutex_);
@@ -148,10 +154,12 @@ Status SegmentPool::Prewrite() {
     Tell("log: a segment is not written ahead: ", written.status());
   }
   MutexLock lock(&mutex_);
+  CAIRN_CHECK(!written.ok() || *written <= kPrewriteStepBytes);
   if (written.ok()) bytes_prewritten_ += *written;
   if (written.ok() && !prewriter_.done()) return Status::Ok();
   for (Spare& one : spares_) {
     if (one.id != spare) continue;
+    CAIRN_CHECK(!one.written);
     one.written = true;  // Also on failure: it is not tried again.
     if (written.ok()) {
       Keep(Unallocated(one.allocated));

@@ -45,6 +45,7 @@ Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_
   for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
     if (*segment >= first_live && *segment < next_segment) continue;
     if (*segment == next_segment) continue;
+    CAIRN_CHECK(*segment != 0);
     uint64_t id = 0;
     {
       MutexLock lock(&mutex_);
@@ -72,7 +73,10 @@ Status SegmentPool::AdoptNext(uint64_t next_segment) {
   if (*had < allocated) {
     CAIRN_ASSIGN_OR_RETURN(allocated, AllocateNext(*file, *had));
   }
+  CAIRN_CHECK(allocated <= options_.segment_bytes);
   MutexLock lock(&mutex_);
+  CAIRN_CHECK(next_.file == nullptr);
+  CAIRN_CHECK(next_segment == next_segment_);
   next_ = {std::move(file), next_segment, allocated};
   if (options_.grant != nullptr) options_.grant->TakeAnyway(options_.segment_bytes);
   Promise(Unallocated(allocated));
@@ -80,8 +84,12 @@ Status SegmentPool::AdoptNext(uint64_t next_segment) {
 }
 
 Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) {
+  CAIRN_CHECK(first_live != 0);
+  CAIRN_CHECK(first_live <= next_segment);
   {
     MutexLock lock(&mutex_);
+    CAIRN_CHECK(next_segment_ == 0);  // It is opened once, before the thread starts.
+    CAIRN_CHECK(thread_ == nullptr);
     next_segment_ = next_segment;
   }
   // Then syncing its names needs no descriptor.
@@ -121,6 +129,7 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
     MutexLock lock(&mutex_);
     if (broken_ || (fill && ready() == 0)) return status;
   }
+  CAIRN_CHECK(!fill || ready() > 0);
   return Status::Ok();
 }
 

@@ -52,6 +52,9 @@ Result<std::span<const std::byte>> SegmentReader::Read(uint64_t offset, uint64_t
     window_begin_ = begin;
     window_end_ = begin + length;
   }
+  CAIRN_CHECK(offset >= window_begin_);
+  CAIRN_CHECK(offset + bytes <= window_end_);
+  CAIRN_CHECK(window_end_ - window_begin_ <= window_.size());
   return std::span<const std::byte>(window_.data() + (offset - window_begin_),
                                     static_cast<size_t>(bytes));
 }
@@ -126,11 +129,13 @@ Result<const SegmentReader::Group*> SegmentReader::ReadGroup(uint32_t offset, ui
     }
     group_.records.push_back(view);
     at += view.location.bytes;
+    CAIRN_CHECK(at <= header->length);
   }
   if ((CAIRN_KEPT(kLengthOfGroup) && at != header->length) ||
       (CAIRN_KEPT(kHashOfRecords) && records_hash != header->records_hash)) {
     return Bad(offset, "the group does not hold the records that its header names");
   }
+  CAIRN_CHECK(group_.records.size() == group_.header.record_count);
   return &group_;
 }
 

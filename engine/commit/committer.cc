@@ -34,6 +34,7 @@ Attempt Committer::Try(Resolver* resolver) {
 }
 
 Attempt Committer::CommitLocked(Resolver* resolver) {
+  CAIRN_CHECK(log_ != nullptr);
   FieldWriter batch_fields;  // May be large, and is not kept.
   if (resolver->now_ns_ == 0) resolver->now_ns_ = host_->NowNs();
   if (!large_appends_.empty()) {
@@ -59,9 +60,13 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
   // Nothing is allocated, and nothing fails, from here on.
   wal::Log::Slot& slot = resolver->slot_;
   slot = std::move(*reserved);
+  CAIRN_CHECK(slot.group != nullptr);
+  CAIRN_CHECK(slot.sequence == log_->last_reserved_sequence());  // The lock orders all of them.
   host_->OnLogged(slot, resolver->record_.origin);
   const uint64_t token_bytes = resolver->record_.token_strip_bytes;
   const auto header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
+  CAIRN_CHECK(header_bytes <= slot.location.bytes);
+  CAIRN_CHECK(token_bytes <= slot.location.bytes - header_bytes);
   transaction_.Commit(slot.location, token_bytes == 0
                                          ? slot.location.bytes
                                          : header_bytes + static_cast<uint32_t>(token_bytes));
@@ -75,6 +80,7 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
 
 void Committer::Publish(Resolver* resolver) {
   resolver->Publish(log_);
+  CAIRN_CHECK(resolver->slot_.group == nullptr);  // Else the log would wait for it for ever.
   for (CommitObserver* const observer : in_any_order_) {
     for (const CommittedOp& op : resolver->committed_) {
       if (op.op.kind != OpKind::kPart) observer->OnCommitted(op);
@@ -83,12 +89,14 @@ void Committer::Publish(Resolver* resolver) {
 }
 
 CommittedOp& CommitOps::Next() {
+  CAIRN_CHECK(resolver_->record_.batch || resolver_->committed_.empty());
   CommittedOp& op = resolver_->committed_.emplace_back();
   op.origin = resolver_->record_.origin;
   return op;
 }
 
 Status CommitOps::Add() {
+  CAIRN_CHECK(!resolver_->committed_.empty());
   CommittedOp& added = resolver_->committed_.back();
   Op& op = added.op;
   if (op.kind != OpKind::kPart) {
@@ -102,7 +110,9 @@ Status CommitOps::Add() {
     if (op.kind == OpKind::kAppend) {
       added.length_before = op.position;
       added.length = tree_->FindHead(op.branch)->lengths[kTokenLane];
+      CAIRN_CHECK(added.length >= added.length_before);
     }
+    CAIRN_CHECK(op.kind != OpKind::kRewind || added.length <= added.length_before);
   }
   if (!resolver_->record_.batch) {
     EncodeOp(op, fields_);
@@ -134,6 +144,7 @@ Result<wal::Log::Slot> Committer::Reserve(const Resolver& resolver, OpKind kind,
 
 // Under the lock.
 void Committer::OnCommittedOp(const CommittedOp& op) {
+  CAIRN_CHECK(op.sequence > models_sequence_);
   const BranchId branch{op.op.branch};
   switch (op.op.kind) {
     case OpKind::kAppend:
@@ -152,7 +163,9 @@ void Committer::OnCommittedOp(const CommittedOp& op) {
 // ---------------------------------------------------------------- trying again
 
 Status Committer::Retry::Await(const Attempt& refused) {
+  CAIRN_CHECK(MayFollow(refused));
   const Status& status = refused.status;
+  CAIRN_CHECK(!status.ok());
   if (status.code() == StatusCode::kNoSpace) {
     switch (policy_.no_space) {
       case RetryPolicy::NoSpace::kReturn: return status;
@@ -170,6 +183,7 @@ Status Committer::Retry::Await(const Attempt& refused) {
     case RetryPolicy::Busy::kAwaitLog: break;
   }
   if (refused.kind == Attempt::Kind::kHeld) {
+    CAIRN_CHECK(policy_.branch.has_value());
     return committer_->AwaitLargeAppend(*policy_.branch, policy_.deadline_ns);
   }
   return committer_->host_->WaitForLog(policy_.log_bytes, policy_.deadline_ns);
@@ -201,6 +215,7 @@ void Committer::EndLargeAppend(BranchId branch) {
 // ---------------------------------------------------------------- the rest
 
 void Committer::AddObserver(CommitObserver* observer, ObserverOrder order) {
+  CAIRN_CHECK(observer != nullptr);
   (order == ObserverOrder::kSequence ? in_sequence_ : in_any_order_).push_back(observer);
 }
 
@@ -215,6 +230,7 @@ void Committer::BeginReplay(uint64_t after_sequence) {
 }
 
 void Committer::TellReplayed(std::span<CommittedOp> ops, uint64_t sequence) {
+  CAIRN_CHECK(sequence != 0);
   for (CommittedOp& op : ops) {
     op.origin = CommitOrigin::kReplay;
     op.sequence = sequence;

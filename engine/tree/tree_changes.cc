@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/core/check.h"
 #include "engine/tree/liveness.h"
 #include "engine/tree/reserve_more.h"
 
@@ -57,6 +58,8 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
 }
 
 void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_bytes) {
+  CAIRN_CHECK(location.segment != 0);  // Else a place would not be known afterwards.
+  CAIRN_CHECK(token_prefix_bytes <= location.bytes);
   const auto settle_marks = [&](std::vector<Mark>& marks) {
     for (auto it = marks.rbegin(); it != marks.rend() && !it->place.known(); ++it) {
       it->place.log = location;
@@ -79,8 +82,10 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     RecordLogged(location.segment, id);
   }
   for (const Filled& filled : filled_) {
-    std::vector<Extent>& extents =
-        tree_->residency().MutableNode(filled.node)->lanes[filled.lane].extents;
+    Node* const node = tree_->residency().MutableNode(filled.node);
+    CAIRN_CHECK(node != nullptr);  // Those that died are collected below.
+    CAIRN_CHECK(filled.lane < node->lanes.size());
+    std::vector<Extent>& extents = node->lanes[filled.lane].extents;
     const auto at = std::partition_point(extents.begin(), extents.end(),
                                          [&](const Extent& e) { return e.begin < filled.begin; });
     // A later op of the batch may have trimmed it off.

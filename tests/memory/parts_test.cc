@@ -19,6 +19,8 @@
 #include "base/io/real_scheduler.h"
 #include "base/io/sim_disk.h"
 #include "base/io/sim_world.h"
+#include "sstable/block_cache.h"
+#include "sstable/constants.h"
 #include "sstable/tombstone_ranges.h"
 #include "tests/engine/engine_test.h"
 #include "tests/memory/failing_at.h"
@@ -52,6 +54,22 @@ TEST(Parts, ARangeOfTombstonesThatFindsNoMemoryIsNotKept) {
       ranges.End(search, end);
     }
     EXPECT_EQ(ranges.StartOf(from), AllocationsFailed() == 0 ? end : from);
+  });
+}
+
+TEST(Parts, ABlockThatFindsNoPlaceIsNotCounted) {
+  AtEveryAllocation([](uint64_t n) {
+    sstable::BlockCache cache(1 << 20);
+    AlignedBuffer block = AlignedBuffer::TryAllocate(Allocator::Default(), sstable::kTableAlignment,
+                                                     sstable::kTableAlignment);
+    ASSERT_FALSE(block.empty());
+    {
+      const FailingAt failing(n);
+      static_cast<void>(Guarded([&] { cache.Insert({1, 0}, std::move(block)); }));
+    }
+    const bool kept = cache.Find({1, 0}) != nullptr;
+    EXPECT_EQ(kept, AllocationsFailed() == 0);
+    EXPECT_EQ(cache.bytes(), kept ? sstable::kTableAlignment + sstable::kCacheEntryBytes : 0);
   });
 }
 
@@ -228,7 +246,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryTakesNoSpace) {
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
-    ASSERT_NE(pool.TakeNext(0).file, nullptr);
+    ASSERT_NE(pool.TakeNext(0, 0).file, nullptr);
     ASSERT_TRUE(pool.Start());
     {
       const FailingAt failing(n);
@@ -266,7 +284,7 @@ TEST(Parts, ASegmentWhoseNameMayBeLostIsTold) {
                            .on_event = [](const std::string&) {},
                            .idle_work = nullptr});
     ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
-    ASSERT_NE(pool.TakeNext(0).file, nullptr);
+    ASSERT_NE(pool.TakeNext(0, 0).file, nullptr);
     disk->AddFault(
         {.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kSyncDirectory; },
          .error = EIO,

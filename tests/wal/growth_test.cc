@@ -13,6 +13,7 @@
 #include "tests/wal/log_test.h"
 #include "wal/constants.h"
 #include "wal/segment_files.h"
+#include "wal/segment_pool.h"
 
 namespace cairn::wal {
 namespace {
@@ -89,6 +90,23 @@ TEST_F(GrowthTest, ALargeRecordGetsItsBlocks) {
   EXPECT_GE(log().counters().segment_late, 1u);
   fixture_.log.reset();
   ExpectRecovered(1);
+}
+
+// Whoever asked for its blocks may have found none prepared yet, and then one that is.
+TEST_F(GrowthTest, ASegmentWithoutTheBlocksIsNotTaken) {
+  SegmentPool pool(fixture_.world, fixture_.options,
+                   {.on_ready = [] {},
+                    .on_grown = [](uint64_t, uint64_t) {},
+                    .on_fatal = [](const Status&) {},
+                    .check_lock = [] { return Status::Ok(); },
+                    .on_event = [](const std::string&) {},
+                    .idle_work = nullptr});
+  ASSERT_OK(pool.Open(1, 1, /*fill=*/true));
+  EXPECT_EQ(pool.TakeNext(0, kFirst + kBlock).file, nullptr);
+  const SegmentPool::Ready next = pool.TakeNext(0, kFirst);
+  EXPECT_NE(next.file, nullptr);
+  EXPECT_EQ(next.segment, 1u);
+  EXPECT_EQ(next.allocated, kFirst);
 }
 
 TEST_F(GrowthTest, AFullDiskInTheMiddleOfASegmentLosesNothing) {
