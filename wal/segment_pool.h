@@ -68,7 +68,7 @@ class SegmentPool {
   uint32_t ready() const { return ready_.load(std::memory_order_acquire); }
   // Takes the prepared segment out of the pool. Empty file: there is none yet, or it has no blocks
   // up to `wanted`, since it may have been prepared after NextHasBlocks found none. The one taken
-  // before is full, with groups of `group_bytes` on average, and no more of its blocks are promised.
+  // before is full, with groups of `group_bytes` on average; no more of its blocks are promised.
   // The caller must Wake() afterwards, so that another is prepared. Never blocks.
   Ready TakeNext(uint64_t group_bytes, uint64_t wanted);
   // Whether the prepared segment, if there is one, has blocks up to `wanted`. If not, requests them
