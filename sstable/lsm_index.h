@@ -54,7 +54,7 @@ struct LsmOptions {
   MergeShape shape;
 };
 
-// A file of the index, as a log record or checkpoint names it.
+// A file of the index, as a log record or MANIFEST names it.
 struct LiveTable {
   uint64_t number = 0;
   uint32_t level = 0;

@@ -92,7 +92,7 @@ TEST_F(GrowthTest, ALargeRecordGetsItsBlocks) {
   ExpectRecovered(1);
 }
 
-// Whoever asked for its blocks may have found none prepared yet, and then one that is.
+// NextHasBlocks may have found no segment prepared, and then one is, without these blocks.
 TEST_F(GrowthTest, ASegmentWithoutTheBlocksIsNotTaken) {
   SegmentPool pool(fixture_.world, fixture_.options,
                    {.on_ready = [] {},
