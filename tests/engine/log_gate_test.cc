@@ -22,7 +22,7 @@ class LogGateTest : public ::testing::Test {
   // As often as it takes for the measured rate to count alone.
   void GiveBackAt(uint64_t bytes_per_second, uint64_t live_bytes) {
     for (int i = 0; i < 60; ++i) {
-      gate_.BeginGivingBack();
+      gate_.BeginReclaim();
       scheduler_.Sleep(kSecond);
       gate_.GaveBack(bytes_per_second, live_bytes);
     }
@@ -84,7 +84,7 @@ TEST_F(LogGateTest, HoldsNothingWhileNobodyGivesBack) {
   EXPECT_FALSE(gate_.Holds(5000, 0));
   EXPECT_FALSE(gate_.Slows(1500));
   // Data that came meanwhile is there; new data may take half of what is given back.
-  gate_.BeginGivingBack();
+  gate_.BeginReclaim();
   scheduler_.Sleep(kSecond);
   gate_.GaveBack(400, 5000);
   EXPECT_FALSE(gate_.Holds(5200, 0));

@@ -32,9 +32,9 @@ TEST(PathDigests, NothingBehindACut) {
   for (const uint64_t end : {64, 128, 192}) {
     for (const uint64_t node : {5, 6, 7}) digests.Add({.node = node, .end = end, .digest = {end}});
   }
-  digests.Cut(6, 128);
+  digests.Trim(6, 128);
   EXPECT_EQ(128u, digests.Last(6, 0, UINT64_MAX)->end);
-  digests.Cut(6, 127);
+  digests.Trim(6, 127);
   EXPECT_EQ(64u, digests.Last(6, 0, UINT64_MAX)->end);
   EXPECT_EQ(192u, digests.Last(5, 0, UINT64_MAX)->end);
   EXPECT_EQ(192u, digests.Last(7, 0, UINT64_MAX)->end);
