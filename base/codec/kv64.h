@@ -41,6 +41,17 @@ struct Kv64Kind {
   bool folded = false;
 };
 
+// Calls loop.operator()<fp16, folded>().
+template <typename Loop>
+auto ForKind(Kv64Kind kind, const Loop& loop) {
+  if (kind.fp16) {
+    return kind.folded ? loop.template operator()<true, true>()
+                       : loop.template operator()<true, false>();
+  }
+  return kind.folded ? loop.template operator()<false, true>()
+                     : loop.template operator()<false, false>();
+}
+
 // Bits of an element that are stored as they are, beyond the 8 (bf16 with folded signs: 7) that go
 // byte by byte: bit-planes.
 constexpr uint32_t BitPlanes(Kv64Kind kind) { return kind.fp16 ? (kind.folded ? 2 : 3) : 0; }

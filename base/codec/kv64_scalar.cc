@@ -280,18 +280,16 @@ DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeMo
 
 bool Encode(Kv64Kind kind, const uint8_t* elements, const Stripe& stripe, const StripeModel& model,
             uint8_t* raw_plane, EncodeState* state) {
-  const auto encode = kind.fp16
-                          ? (kind.folded ? EncodeStripe<true, true> : EncodeStripe<true, false>)
-                          : (kind.folded ? EncodeStripe<false, true> : EncodeStripe<false, false>);
-  return encode(elements, stripe, model, raw_plane, state);
+  return ForKind(kind, [&]<bool kFp16, bool kFolded>() {
+    return EncodeStripe<kFp16, kFolded>(elements, stripe, model, raw_plane, state);
+  });
 }
 
 DecodeFault Decode(Kv64Kind kind, uint8_t* elements, const Stripe& stripe, const StripeModel& model,
                    const uint8_t* raw_plane, DecodeState* state) {
-  const auto decode = kind.fp16
-                          ? (kind.folded ? DecodeStripe<true, true> : DecodeStripe<true, false>)
-                          : (kind.folded ? DecodeStripe<false, true> : DecodeStripe<false, false>);
-  return decode(elements, stripe, model, raw_plane, state);
+  return ForKind(kind, [&]<bool kFp16, bool kFolded>() {
+    return DecodeStripe<kFp16, kFolded>(elements, stripe, model, raw_plane, state);
+  });
 }
 
 }  // namespace

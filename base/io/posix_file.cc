@@ -164,32 +164,6 @@ Status PosixFile::WriteZeros(uint64_t begin, uint64_t end) {
   return Truncate(std::max(end, old_bytes));
 }
 
-Status PosixFile::Read(uint64_t offset, std::span<std::byte> into) {
-  Request request{.kind = Request::Kind::kRead,
-                  .file = this,
-                  .data = into.data(),
-                  .length = into.size(),
-                  .offset = offset};
-  Run(request);
-  return request.status;
-}
-
-Status PosixFile::Write(uint64_t offset, std::span<const std::byte> from, bool durable) {
-  Request request{.kind = durable ? Request::Kind::kDurableWrite : Request::Kind::kWrite,
-                  .file = this,
-                  .data = const_cast<std::byte*>(from.data()),
-                  .length = from.size(),
-                  .offset = offset};
-  Run(request);
-  return request.status;
-}
-
-Status PosixFile::Sync() {
-  Request request{.kind = Request::Kind::kSync, .file = this};
-  Run(request);
-  return request.status;
-}
-
 int64_t PosixFile::Issue(const Request& request) {
   std::byte* data = request.data + request.transferred;
   const size_t length = std::min(request.length - request.transferred, kMaxCallBytes);

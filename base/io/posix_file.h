@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "base/io/request_file.h"
 #include "base/io/unique_fd.h"
 #include "base/io/world.h"
 
@@ -31,7 +32,7 @@ struct PosixPlace {
 Result<UniqueFd> OpenPosix(const std::string& path, const PosixPlace& place,
                            const OpenOptions& options, uint32_t mode);
 
-class PosixFile final : public File {
+class PosixFile final : public RequestFile {
  public:
   static Result<std::unique_ptr<PosixFile>> Open(const std::string& path,
                                                  const OpenOptions& options);
@@ -44,12 +45,9 @@ class PosixFile final : public File {
   Result<uint64_t> Size() override;
   Status Truncate(uint64_t bytes) override;
   Status Allocate(uint64_t begin, uint64_t end) override;
-  Status Read(uint64_t offset, std::span<std::byte> into) override;
-  Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) override;
-  Status Sync() override;
 
   // Executes what is left of the request on the calling thread.
-  void Run(Request& request);
+  void Run(Request& request) override;
 
   // Takes the answer to one call for what was left of the request: bytes, or -errno. True when the
   // request is over, its status set; false when the rest is to be issued (again).

@@ -60,32 +60,6 @@ Result<uint64_t> SimFile::Size() {
   return inode_->content.size();
 }
 
-Status SimFile::Read(uint64_t offset, std::span<std::byte> into) {
-  Request request{.kind = Request::Kind::kRead,
-                  .file = this,
-                  .data = into.data(),
-                  .length = into.size(),
-                  .offset = offset};
-  Run(request);
-  return request.status;
-}
-
-Status SimFile::Write(uint64_t offset, std::span<const std::byte> from, bool durable) {
-  Request request{.kind = durable ? Request::Kind::kDurableWrite : Request::Kind::kWrite,
-                  .file = this,
-                  .data = const_cast<std::byte*>(from.data()),
-                  .length = from.size(),
-                  .offset = offset};
-  Run(request);
-  return request.status;
-}
-
-Status SimFile::Sync() {
-  Request request{.kind = Request::Kind::kSync, .file = this};
-  Run(request);
-  return request.status;
-}
-
 Status SimFile::Truncate(uint64_t bytes) {
   if (!writable_) return OsError(EINVAL, SimOpName(SimOp::kTruncate), path_, 0, bytes);
   return disk_->Resize(path_, *inode_, SimOp::kTruncate, bytes);

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "base/io/request_file.h"
 #include "base/io/sim_disk.h"
 
 namespace cairn::io {
 
-class SimFile final : public File {
+class SimFile final : public RequestFile {
  public:
   SimFile(SimDisk* disk, std::string path, std::shared_ptr<SimInode> inode,
           const OpenOptions& options)
@@ -26,16 +27,13 @@ class SimFile final : public File {
   Result<uint64_t> Size() override;
   Status Truncate(uint64_t bytes) override;
   Status Allocate(uint64_t begin, uint64_t end) override;
-  Status Read(uint64_t offset, std::span<std::byte> into) override;
-  Status Write(uint64_t offset, std::span<const std::byte> from, bool durable) override;
-  Status Sync() override;
 
   // The errno with which the system refuses the request before it tries, or 0.
   int Refusal(const Request& request) const;
   const std::shared_ptr<SimInode>& inode() const { return inode_; }
 
  private:
-  void Run(Request& request);
+  void Run(Request& request) override;
 
   SimDisk* const disk_;
   const std::string path_;
