@@ -7,6 +7,7 @@
   self-contained  every library header compiles alone, and twice in one file: here, or in the build as
                   the first include of its own .cc (only the fuzz preset puts others before it)
   spdx, width, length, size   licence line, 100 columns, 1000 lines, no binary file above 8.5 MB
+  words           comments name who acts, and do not begin with a clause that hides it
 """
 
 import argparse
@@ -23,6 +24,9 @@ SPDX = "SPDX-License-Identifier: Apache-2.0"
 MAX_COLUMNS = 100
 MAX_LINES = 1000
 MAX_BINARY_BYTES = 8_500_000
+
+# In pieces, so that this file keeps the rule.
+HIDING_WORDS = re.compile(r"\bwho" r"ever\b|(?://|#|\.) (?:What" r" of|Of that" r" which)\b", re.IGNORECASE)
 
 CPP_EXTENSIONS = (".h", ".cc", ".c", ".cu", ".cuh")
 SKIPPED_FOLDERS = {".git", ".venv", "build", "__pycache__", ".cache"}
@@ -213,6 +217,9 @@ def check_form(path, text):
     spdx_index = 1 if text.startswith("#!") else 0
     if len(lines) <= spdx_index or lines[spdx_index] != f"{comment} {SPDX}":
         yield Violation(path, spdx_index + 1, "spdx", f"this line must be `{comment} {SPDX}`")
+    for number, line in enumerate(lines, 1):
+        if hiding := HIDING_WORDS.search(line):
+            yield Violation(path, number, "words", f"`{hiding.group().strip('/#. ')}`: name who acts")
     if extension in CPP_EXTENSIONS:
         for number, line in enumerate(lines, 1):
             if len(line) > MAX_COLUMNS:

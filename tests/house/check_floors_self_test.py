@@ -185,6 +185,10 @@ class CheckFloors(unittest.TestCase):
         self.assert_rule("tools/bad", "#!/usr/bin/env bash\necho\n", (2, "spdx"))
         self.assert_rule("tools/bad", "#!/usr/bin/env bash\n# SPDX-License-Identifier: Apache-2.0\n")
 
+    def test_words(self):
+        self.assert_rule("wal/bad.cc", CPP + "// Who" + "ever reads.\n// A log. What" + " of it is read.\n// Why.\n",
+                         (2, "words"), (3, "words"))
+
     def test_width_and_length(self):
         self.assert_rule("wal/bad.cc", CPP + "//" + "x" * 98 + "\n//" + "x" * 99 + "\n", (3, "width"))
         self.assert_rule("wal/bad.cc", CPP + "//" + "\u00e4" * 98 + "\n")
