@@ -207,8 +207,9 @@ Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
   if (needed <= had) return Status::Ok();
   disk_is_full ? pool_.TryOneMore() : pool_.Wake();
   return Status(StatusCode::kNoSpace,
-                "no space for another log segment: " + std::to_string(needed) +
-                    " are needed, there is room for " + std::to_string(had));
+                std::string(disk_is_full ? "the disk is full" : "the cap of the store is reached") +
+                    ": log segments needed: " + std::to_string(needed) + ", there is room for " +
+                    std::to_string(had));
 }
 
 LogImpl::Group* LogImpl::FreeGroup() {

@@ -68,7 +68,8 @@ Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64
 }
 
 Status LockedElsewhere(std::string_view path) {
-  return Status(StatusCode::kLocked, "lock " + std::string(path) + ": held by somebody else");
+  return Status(StatusCode::kLocked, "lock " + std::string(path) +
+                                         ": held by another opening, in this process or another");
 }
 
 Status LockIsLost(std::string_view path) {

@@ -17,6 +17,8 @@ TEST_F(CliFindTest, FindWhatIsThereOfAPrompt) {
   ExpectError({"find", store_, "--tokens", "-"}, 3, "NotFound", "no model");
   Output({"append", store_, "chat", "--create", "--ns", "tenant"}, 0, prompt);
   EXPECT_EQ(Output({"find", store_, "--tokens", "-"}, 3, prompt), "nothing of 100 tokens\n");
+  EXPECT_EQ(Output({"find", store_, "--tokens", "-"}, 3, "1,2,3"),
+            "nothing of 3 tokens: prefixes of less than 64 tokens are not found\n");
   const json found =
       JsonOutput({"find", store_, "--tokens", "-", "--also", "tenant"}, 0, prompt + "7 7 7");
   EXPECT_EQ(found["tokens"], 103);

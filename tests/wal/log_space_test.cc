@@ -207,7 +207,7 @@ TEST_F(LogTest, WhatHasNoRoomAsAWholeIsToldBeforeAnyOfIt) {
   EXPECT_TRUE(log().CheckRoom(one).ok());
   const Status refused = log().CheckRoom(two);
   EXPECT_EQ(refused.code(), StatusCode::kNoSpace);
-  EXPECT_NE(refused.ToString().find("2 are needed, there is room for 1"), std::string::npos);
+  EXPECT_NE(refused.ToString().find("segments needed: 2, there is room for 1"), std::string::npos);
   grant.limit_ += segment;
   EXPECT_TRUE(log().CheckRoom(two).ok());
   fixture_.log.reset();  // Before its grant.

@@ -85,7 +85,8 @@ Status Report(const PrefixHit& hit, uint64_t tokens, bool json) {
                {"exact", hit.exact},
                {"complete", hit.complete}});
   } else if (!hit.found()) {
-    std::printf("nothing of %s%s\n", Plural(tokens, "token").c_str(),
+    std::printf("nothing of %s%s%s\n", Plural(tokens, "token").c_str(),
+                tokens < kPrefixBlock ? ": prefixes of less than 64 tokens are not found" : "",
                 hit.complete ? "" : " so far: the store is still being indexed");
   } else {
     std::printf("%llu of %s, KV of %llu, at node %llu\n",
