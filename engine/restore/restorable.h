@@ -34,7 +34,7 @@ class PresentRuns {
   const Tree& tree_;
   const Node* node_;
   const uint32_t lane_;
-  uint64_t limit_;                // Of what was not examined yet.
+  uint64_t limit_;                // Positions at and behind it were examined.
   std::optional<size_t> extent_;  // Of node_, behind the next one.
   Run run_;
 };

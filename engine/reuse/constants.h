@@ -18,8 +18,8 @@ inline constexpr uint64_t kHintAlgorithm = 1;
 inline constexpr size_t kHintScanMax = 8 * kPrefixCandidates;
 
 // And in all: where as many nodes of one hash are gone or were refuted one behind the other, those
-// before them are not looked at any more, and the answer is not complete. What is gone is forgotten
-// when it is met, so the next search comes further.
+// before them are not looked at any more, and the answer is not complete. A node that is gone is
+// forgotten when it is met, so the next search comes further.
 inline constexpr size_t kHintScansMax = 64;
 
 // A sweep begins when so many tokens are dead for each one that is indexed and not, and not before

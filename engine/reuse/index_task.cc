@@ -10,7 +10,7 @@
 namespace cairn::engine {
 
 IndexTask::IndexTask(uint64_t node, uint64_t from, IndexedNode facts)
-    : node_(node), from_(from), facts_(std::move(facts)), ns_seed_(SeedOf(facts_.ns)) {
+    : node_(node), facts_(std::move(facts)), ns_seed_(SeedOf(facts_.ns)) {
   if (!facts_.indexed) return;
   const bool all = from <= facts_.start;
   below_ = facts_.begins_namespace && all ? 0 : std::max(from, facts_.start);

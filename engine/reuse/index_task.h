@@ -24,7 +24,7 @@ struct IndexedNode {
   std::string ns;
   uint64_t start = 0, end = 0;  // Its own positions.
   bool has_parent = false;
-  bool begins_namespace = false;   // What is above it is another namespace's.
+  bool begins_namespace = false;   // The nodes above it are of another namespace.
   std::vector<PathStep> path;      // From the root to it.
   std::vector<ContentSpan> spans;  // Of all of that.
   uint64_t changes = 0;            // Indexer::changes.
@@ -35,12 +35,12 @@ struct IndexedNode {
 // namespace also gets entries for the block ends above it.
 class IndexTask {
  public:
+  // Nothing is read or hashed yet. Not thread-safe.
   IndexTask(uint64_t node, uint64_t from, IndexedNode facts);
   IndexTask(const IndexTask&) = delete;
   IndexTask& operator=(const IndexTask&) = delete;
 
   uint64_t node() const { return node_; }
-  uint64_t from() const { return from_; }
   const IndexedNode& facts() const { return facts_; }
   // The node gets no entry.
   bool is_empty() const { return upto_ == 0; }
@@ -64,7 +64,7 @@ class IndexTask {
   void Put(uint64_t end, const Digest& digest);
   void EndBlock(uint64_t end, const Digest& digest);
 
-  const uint64_t node_, from_;
+  const uint64_t node_;
   const IndexedNode facts_;
   const uint64_t ns_seed_;
   uint64_t below_ = 0;  // Entries are of positions behind this one.

@@ -64,7 +64,7 @@ void Indexer::Open(const sstable::TableContext& tables, const Manifest& manifest
 void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& manifest) {
   if (tables_.files == nullptr) tables_ = tables;  // At the opening; searches read it.
   const auto live = HintTables(manifest);
-  // What was indexed of the log is in memory alone, and would have to be indexed again.
+  // The entries made from the log are in memory only: new hints would have to make them again.
   {
     MutexLock lock(&mutex_);
     const bool goes_on = prepared_ != nullptr && prepared_ == hints_ && !lost_ &&
@@ -118,7 +118,7 @@ void Indexer::Start() {
       if (filled.code() == StatusCode::kCorruption) Discard(*hints, filled);
     });
   }
-  // Of what a crash left behind searches index a little each; this goes on while nobody searches.
+  // After a crash nodes are behind. Each search indexes some; this thread indexes them without one.
   if (behind() != 0 && !means_.write->options->read_only) {
     thread_->Post([this] { CatchUpAll([this] { return !stopping_; }); });
   }
@@ -143,11 +143,11 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     MutexLock lock(&mutex_);
     if (hints_.get() != &hints) return;  // Others met it, too.
     lost_ = true;
-    if (!made.ok()) return;  // What is whole of them is better than nothing.
+    if (!made.ok()) return;  // Keep the damaged ones: their whole blocks still help.
     hints_ = std::move(*made);
     digests_.Clear();
   }
-  if (means_.write->options->read_only) return;  // What it is shown next names others.
+  if (means_.write->options->read_only) return;  // The manifest that it reads next names others.
   means_.write->host->WakeSpaceThread();         // The next tree flush begins to make them.
   Tell("the index of prefixes is made anew: ", why);
 }
@@ -173,7 +173,7 @@ void Indexer::OnReplay(uint64_t after_sequence) {
     refreshed_sequence_ = after_sequence;
     return;
   }
-  // What was found to be gone may be there again.
+  // Nodes that were found to be gone may exist again.
   const wal::Log* const log = means_.write->log;
   if (log != nullptr && forgotten_ > log->durable_sequence()) lost_ = true;
   const std::lock_guard commit(means_.write->mutex());
@@ -248,7 +248,7 @@ void Indexer::OnPolicy(const Op& op) {
   if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {
     not_indexed_.insert(op.ns);
   } else if (not_indexed_.erase(op.ns) != 0) {
-    lost_ = true;  // What it holds already.
+    lost_ = true;  // Its present content is to be indexed.
   }
 }
 

@@ -51,7 +51,7 @@ namespace cairn::engine {
 
 class Indexer final : public CommitObserver {
  public:
-  // What is named outlives this. `tell` gets a line for people.
+  // The referenced objects outlive this. `tell` gets a line for people.
   struct Means {
     const WriteMeans* write = nullptr;
     Reader* reader = nullptr;
@@ -107,19 +107,20 @@ class Indexer final : public CommitObserver {
   // A tree flush was applied, up to this sequence. Catches up with all that is in it, and flushes
   // that.
   void OnTreeFlushed(uint64_t sequence);
-  // What MANIFEST may say of the hints when the index of the tree has this sequence. Nothing: they
-  // do not know all of it.
+  // The entry of MANIFEST for the hints when the index of the tree has this sequence. Nothing: the
+  // hints do not know all nodes up to there.
   std::optional<NamedIndex> ForManifest(uint64_t sequence) const;
   // The hints have as much in memory as they may.
   bool IsFull() const;
   Status Flush();
-  // They are to be made anew, or are whole, and no manifest says so. What could not be flushed is
-  // tried again with the tree flushes that come anyway, and at the close.
+  // They are to be made anew, or are whole, and no manifest says so. A flush that failed is tried
+  // again with the tree flushes that come anyway, and at the close.
   bool WantTreeFlush(bool at_close) const;
-  // What the log must have durably before a manifest may name what is in their tables.
+  // The sequence up to which the log must be durable before a manifest names their tables.
   uint64_t log_needed() const { return log_needed_.load(); }
 
  private:
+  // A noted node while it is indexed.
   struct Work {
     uint64_t node = 0, from = 0;
     Status status{};  // How it went.
@@ -161,7 +162,7 @@ class Indexer final : public CommitObserver {
 
   const Means means_;
   sstable::TableContext tables_;
-  io::Turn turn_{*means_.write->world.scheduler};  // Of who indexes.
+  io::Turn turn_{*means_.write->world.scheduler};  // Held by the thread that indexes.
   std::atomic<uint64_t> changes_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> flushed_{0};       // Word to wait for: there may be room again.
@@ -170,7 +171,7 @@ class Indexer final : public CommitObserver {
   std::atomic<bool> flush_failed_{false};  // Told.
   std::atomic<bool> sweeping_{false};      // Under way, or about to be.
   std::atomic<uint64_t> log_needed_{0};
-  std::atomic<uint64_t> forgotten_{0};  // What the log had when entries were last found to be gone.
+  std::atomic<uint64_t> forgotten_{0};  // The log's last sequence when entries were found gone.
 
   mutable Mutex mutex_;  // A leaf, taken under the commit lock.
   std::shared_ptr<Hints> hints_ CAIRN_GUARDED_BY(mutex_);
@@ -202,7 +203,7 @@ class Indexer final : public CommitObserver {
 Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
                bool memory_only);
 
-// What reading ends with when the node was trimmed or dropped meanwhile.
+// Whether a read failed because the node was trimmed or dropped meanwhile.
 inline bool MayHaveMoved(const Status& status) {
   return status.code() == StatusCode::kNotFound || status.code() == StatusCode::kInvalidArgument;
 }

@@ -63,7 +63,7 @@ Indexer::Noted Indexer::TakeNoted(size_t nodes_max, bool* all) {
   return taken;
 }
 
-// Who has no memory to note again what failed does not know what that was.
+// Without memory to note the failed nodes again they are unknown: all is made anew.
 Status Indexer::Drain(size_t nodes_max, bool* all) {
   try {
     return DrainTaken(TakeNoted(nodes_max, all));
@@ -75,7 +75,7 @@ Status Indexer::Drain(size_t nodes_max, bool* all) {
   }
 }
 
-// What fails, or has no room, is noted again.
+// Notes nodes again that failed or had no room.
 Status Indexer::DrainTaken(Noted work) {
   Status first;
   while (!work.empty()) {

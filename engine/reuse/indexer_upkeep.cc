@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the background does for the hints: tree flushes, making them anew, sweeps.
+// Work of the background on the hints: tree flushes, making them anew, sweeps.
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -43,7 +43,7 @@ void Indexer::OnTreeFlushed(uint64_t sequence) {
   BeginSweep();
 }
 
-// What was appended since, and is not there any more.
+// Counts tokens that were appended since the last count, and are gone.
 void Indexer::CountDead() {
   uint64_t dead = 0;
   {
@@ -71,7 +71,7 @@ bool Indexer::FlushForTree() {
   return status.ok() && !lost_;
 }
 
-// What is noted while the most of it is indexed is little.
+// Indexes the most of it first, so that little is noted meanwhile and is left for the loop.
 Status Indexer::FlushAll() {
   CatchUpAll([] { return true; });
   Status status;
@@ -132,7 +132,7 @@ void Indexer::Rebuild() {
   if (status.ok()) means_.write->host->WakeSpaceThread();  // The next manifest names them.
 }
 
-// What is not in the tree's index yet is noted.
+// Nodes that are not in the tree's index yet are noted, so they need no look here.
 Status Indexer::RebuildAll() {
   std::shared_ptr<sstable::LsmIndex> index;
   {

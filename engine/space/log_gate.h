@@ -12,8 +12,8 @@
 // is held; callers that do not wait get an error.
 //
 // Nothing is held while no space is given back: when the space thread could not, has other work for
-// long, and once it has ended. If the log is longer than its limit afterwards, new data gets half
-// of what is given back, until it is short again.
+// long, and once it has ended. If the log exceeds its limit afterwards, new data may use half of
+// the space that each round gives back, until the log is within its limit again.
 //
 // Thread-safe. Slow and Await wait, so no lock may be held around them.
 #pragma once
