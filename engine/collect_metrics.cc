@@ -113,6 +113,19 @@ void AddObjects(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->object_directory_whole = directory.whole ? 1 : 0;
 }
 
+void AddSparse(const MetricsSources& from, StoreMetrics* metrics) {
+  const SparseStats stats = from.sparse->counters.Stats();
+  metrics->sparse_fetches = stats.fetches;
+  metrics->sparse_wanted = stats.wanted;
+  metrics->sparse_faults = stats.faults;
+  metrics->sparse_left_out = stats.left_out;
+  metrics->sparse_pages_read = stats.pages_read;
+  metrics->sparse_page_bytes_read = stats.page_bytes_read;
+  metrics->shadows_made = from.sparse->shadows_made.load();
+  metrics->shadow_tokens_read = from.sparse->shadow_tokens_read.load();
+  metrics->sparse_device_bytes = from.sparse->device_bytes.load();
+}
+
 // After the tree, whose figures of tables it sums up.
 void AddLog(const MetricsSources& from, StoreMetrics* metrics) {
   const wal::Log::Counters log = from.log->counters();
@@ -170,6 +183,7 @@ StoreMetrics CollectMetrics(const MetricsSources& from) {
   AddBackground(from, &metrics);
   AddFinding(from, &metrics);
   AddObjects(from, &metrics);
+  AddSparse(from, &metrics);
   if (from.log != nullptr) AddLog(from, &metrics);  // It is closed in a child after fork().
   return metrics;
 }

@@ -16,6 +16,7 @@
 #include "engine/commit/write_means.h"
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/metrics/commit_counters.h"
+#include "engine/metrics/sparse_counters.h"
 #include "engine/objects/object_space.h"
 #include "engine/restore/reader.h"
 #include "engine/reuse/indexer.h"
@@ -40,6 +41,7 @@ struct MetricsSources {
   const sstable::TableCounters* tables = nullptr;
   const Indexer* indexer = nullptr;  // Null: the store has none.
   const PrefixFinder* finder = nullptr;
+  const SparseTotals* sparse = nullptr;
   const wal::Log* log = nullptr;       // Null: the store has none open.
   std::function<uint64_t()> now_ns{};  // The wall clock.
 };

@@ -12,7 +12,7 @@ namespace {
 
 engine::ShadowMeans MeansOf(StoreCore& core) {
   const SparseArenaState::Means means = core.MakeSparseMeans(nullptr);
-  return {means.write, means.coalesced, means.reads, means.derived};
+  return {means.write, means.coalesced, means.reads, means.derived, means.totals};
 }
 
 // In a child of fork() nobody may free what these wait for.

@@ -168,6 +168,7 @@ StoreMetrics StoreCore::Metrics() {
                                  .tables = &table_counters_,
                                  .indexer = indexer_.get(),
                                  .finder = &finder_,
+                                 .sparse = &sparse_totals_,
                                  .log = log_.get(),
                                  .now_ns = [this] { return lifecycle_.NowNs(); }});
 }
@@ -194,6 +195,7 @@ SparseArenaState::Means StoreCore::MakeSparseMeans(std::shared_ptr<StoreCore> se
           .coalesced = &coalesced_,
           .reads = &reads_,
           .derived = &derived_,
+          .totals = &sparse_totals_,
           .keep = std::move(self)};
 }
 

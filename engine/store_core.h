@@ -157,6 +157,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   // --- Writing
   engine::CommitCounters commit_counters_;
   engine::CallCounters call_counters_;
+  engine::SparseTotals sparse_totals_;
   std::unique_ptr<engine::WriteHost> write_host_ = MakeWriteHost();
   engine::Committer committer_{write_host_.get(), *world_.scheduler};
   engine::TreeAccess access_{&committer_, &options_};

@@ -218,6 +218,8 @@ Result<uint64_t> MakeShadowTable(const ShadowMeans& means, BranchId branch,
     }
   }
   CAIRN_RETURN_IF_ERROR(made);
+  means.totals->shadows_made.fetch_add(1, std::memory_order_relaxed);
+  means.totals->shadow_tokens_read.fetch_add(tokens_read, std::memory_order_relaxed);
   return tokens_read;
 }
 

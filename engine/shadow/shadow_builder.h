@@ -13,6 +13,7 @@
 
 #include "cairn/shadow_session.h"
 #include "engine/commit/coalesced_appends.h"
+#include "engine/metrics/sparse_counters.h"
 #include "engine/restore/branch_reads.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/shadow/shadow_shape.h"
@@ -24,6 +25,7 @@ struct ShadowMeans {
   CoalescedAppends* coalesced = nullptr;
   BranchReads* reads = nullptr;
   DerivedTables* derived = nullptr;
+  SparseTotals* totals = nullptr;
 };
 
 // Of the branch's tokens before `end`, all by default. kNotFound; kInvalidArgument names the field.

@@ -34,7 +34,7 @@ Result<std::shared_ptr<ShadowSessionState>> ShadowSessionState::Make(
 
 engine::ShadowMeans ShadowSessionState::ShadowMeansOf() const {
   const SparseArenaState::Means& means = arena_->means();
-  return {means.write, means.coalesced, means.reads, means.derived};
+  return {means.write, means.coalesced, means.reads, means.derived, means.totals};
 }
 
 Status ShadowSessionState::Open(BranchId branch) {

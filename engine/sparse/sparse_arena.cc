@@ -8,15 +8,6 @@
 
 namespace cairn {
 
-SparseStats SparseArenaState::Counters::Stats() const {
-  return {.fetches = fetches.load(),
-          .wanted = wanted.load(),
-          .faults = faults.load(),
-          .left_out = left_out.load(),
-          .pages_read = pages_read.load(),
-          .page_bytes_read = page_bytes_read.load()};
-}
-
 SparseArenaState::SparseArenaState(Means means, const Gpu& gpu,
                                    std::unique_ptr<engine::PinnedArena> pinned,
                                    uint64_t device_bytes)
@@ -53,7 +44,13 @@ Status SparseArenaState::TakeDeviceBytes(uint64_t bytes) {
                         std::to_string(device_bytes_max_ - used) + " are left");
     }
   } while (!device_bytes_.compare_exchange_weak(used, used + bytes));
+  means_.totals->device_bytes.fetch_add(bytes);
   return Status::Ok();
+}
+
+void SparseArenaState::ReturnDeviceBytes(uint64_t bytes) {
+  device_bytes_.fetch_sub(bytes);
+  means_.totals->device_bytes.fetch_sub(bytes);
 }
 
 }  // namespace cairn

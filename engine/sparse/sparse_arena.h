@@ -16,6 +16,7 @@
 #include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/gpu/gpu_waits.h"
+#include "engine/metrics/sparse_counters.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/sparse/page_pool.h"
 
@@ -29,6 +30,7 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
     engine::CoalescedAppends* coalesced = nullptr;
     engine::BranchReads* reads = nullptr;
     engine::DerivedTables* derived = nullptr;
+    engine::SparseTotals* totals = nullptr;
     std::shared_ptr<const void> keep{};
   };
   static Result<std::shared_ptr<SparseArenaState>> Make(Means means, const Gpu& gpu,
@@ -44,17 +46,11 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
 
   // Device memory for a session. kOutOfMemory.
   Status TakeDeviceBytes(uint64_t bytes);
-  void ReturnDeviceBytes(uint64_t bytes) { device_bytes_.fetch_sub(bytes); }
+  void ReturnDeviceBytes(uint64_t bytes);
   uint64_t device_bytes() const { return device_bytes_.load(); }
   uint64_t pinned_bytes() const { return pool_.used_bytes(); }
 
-  // Over all sessions.
-  struct Counters {
-    std::atomic<uint64_t> fetches{0}, wanted{0}, faults{0}, left_out{0}, pages_read{0},
-        page_bytes_read{0};
-    SparseStats Stats() const;
-  };
-  Counters& counters() { return counters_; }
+  engine::SparseCounters& counters() { return counters_; }  // Over all sessions.
 
  private:
   const Means means_;
@@ -62,7 +58,7 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
   const engine::GpuWaits waits_;
   const uint64_t device_bytes_max_;
   std::atomic<uint64_t> device_bytes_{0};
-  Counters counters_;
+  engine::SparseCounters counters_;
   engine::PagePool pool_;
   io::Executor background_;  // Stops first. Sessions await their jobs, so none is left by then.
 };

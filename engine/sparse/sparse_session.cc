@@ -277,15 +277,16 @@ Status SparseSessionState::BringPages(std::span<const size_t> pages, uint64_t ti
   if (wanted.empty()) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const engine::PagePool::Brought brought,
                          arena_->pool().Bring(this, source_->node(), layout_, wanted, timeout_ns));
-  Count(&SparseArenaState::Counters::pages_read, brought.read);
-  Count(&SparseArenaState::Counters::page_bytes_read, brought.read_bytes);
+  Count(&engine::SparseCounters::pages_read, brought.read);
+  Count(&engine::SparseCounters::page_bytes_read, brought.read_bytes);
   return Status::Ok();
 }
 
-void SparseSessionState::Count(std::atomic<uint64_t> SparseArenaState::Counters::*counter,
+void SparseSessionState::Count(std::atomic<uint64_t> engine::SparseCounters::*counter,
                                uint64_t more) {
   (counters_.*counter).fetch_add(more, std::memory_order_relaxed);
   (arena_->counters().*counter).fetch_add(more, std::memory_order_relaxed);
+  (arena_->means().totals->counters.*counter).fetch_add(more, std::memory_order_relaxed);
 }
 
 // ---------------------------------------------------------------- in the background
@@ -349,8 +350,8 @@ Status SparseSessionState::LookAtPending() {
     const std::set<size_t> pages = FaultsOf(layer, &pieces);
     if (!ReadInBackground(pages)) continue;  // A later call looks again.
     layers_[layer].is_pending = false;
-    Count(&SparseArenaState::Counters::faults, pieces);
-    Count(&SparseArenaState::Counters::left_out, pieces);
+    Count(&engine::SparseCounters::faults, pieces);
+    Count(&engine::SparseCounters::left_out, pieces);
   }
   const MutexLock lock(&background_mutex_);
   return std::exchange(background_, Status::Ok());
@@ -403,8 +404,8 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
   if (!has_sent_pieces_) CAIRN_RETURN_IF_ERROR(SendPieces(layout_.pieces));
   UsedStream used(&waits_.device());
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
-  Count(&SparseArenaState::Counters::fetches, 1);
-  Count(&SparseArenaState::Counters::wanted, uint64_t{wanted.count} * layout_.heads);
+  Count(&engine::SparseCounters::fetches, 1);
+  Count(&engine::SparseCounters::wanted, uint64_t{wanted.count} * layout_.heads);
   CAIRN_RETURN_IF_ERROR(Stage(wanted));
   return wanted.mode == SparseMode::kStrict ? FetchStaged(wanted, stream)
                                             : FetchSome(wanted, stream);
@@ -514,7 +515,7 @@ Result<SparseView> SparseSessionState::FetchStaged(const SparseWanted& wanted, g
     CAIRN_RETURN_IF_ERROR(TellWrong(layer));
     uint64_t pieces = 0;
     const std::set<size_t> missing = FaultsOf(layer, &pieces);
-    if (first) Count(&SparseArenaState::Counters::faults, pieces);
+    if (first) Count(&engine::SparseCounters::faults, pieces);
     if (missing.empty()) return ViewOf(layer);
     const std::vector<size_t> pages(missing.begin(), missing.end());
     // Held until kernels that need the pages are enqueued: an eviction waits for those.

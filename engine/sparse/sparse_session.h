@@ -98,7 +98,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   size_t InLayer(size_t index) const { return index % (size_t{layout_.heads} * layout_.pages); }
   bool IsMapped(size_t index) const;
   engine::PageKey KeyOf(size_t index) const;
-  void Count(std::atomic<uint64_t> SparseArenaState::Counters::*counter, uint64_t more);
+  void Count(std::atomic<uint64_t> engine::SparseCounters::*counter, uint64_t more);
 
   const std::shared_ptr<SparseArenaState> arena_;
   const engine::GpuWaits& waits_ = arena_->waits();
@@ -109,7 +109,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   mutable engine::SparseLayout layout_;
   uint64_t taken_bytes_ = 0;  // Of the arena's room on the device.
   std::unique_ptr<engine::SparseMemory> memory_;
-  SparseArenaState::Counters counters_;
+  engine::SparseCounters counters_;
 
   io::Turn turn_{waits_.scheduler()};  // Held by the fetching thread.
   // Held by the enqueuing thread, up to the event: else a page that no table names any more might

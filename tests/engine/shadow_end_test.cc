@@ -138,6 +138,8 @@ TEST_F(ShadowTest, AJoinAboveASessionLeavesItAsItIs) {
   AppendTo(chat_, 1500);
   MakeArena();
   ASSERT_OK(BuildShadow(chat_, {.spec = Small()}));
+  EXPECT_EQ(1u, store_.Metrics().shadows_made);
+  EXPECT_GE(store_.Metrics().shadow_tokens_read, 1400u);
   ASSERT_OK_ASSIGN(Branch fork, chat_.ForkAt(1500, {}));
   AppendTo(fork, 1502);
   ShadowOptions options = OptionsOf(Small());

@@ -55,6 +55,14 @@ TEST_F(SparseTest, WhatIsThereIsNotReadAgain) {
   EXPECT_EQ(12u, first.faults);
   EXPECT_EQ(6u, first.pages_read);  // Pieces 0..3, 40..43; 0..3, 96..99, 48..51, 52..55.
   EXPECT_EQ(6u * 2 * 16 * 32, first.page_bytes_read);
+  const StoreMetrics metrics = store_.Metrics();
+  EXPECT_EQ(1u, metrics.sparse_fetches);
+  EXPECT_EQ(12u, metrics.sparse_wanted);
+  EXPECT_EQ(12u, metrics.sparse_faults);
+  EXPECT_EQ(0u, metrics.sparse_left_out);
+  EXPECT_EQ(6u, metrics.sparse_pages_read);
+  EXPECT_EQ(first.page_bytes_read, metrics.sparse_page_bytes_read);
+  EXPECT_EQ(session.device_bytes(), metrics.sparse_device_bytes);
   for (int i = 0; i < 3; ++i) {
     ASSERT_OK_ASSIGN(view, session.Fetch(wanted));
     Compare(view, wanted);
@@ -110,6 +118,9 @@ TEST_F(SparseTest, RelaxedFetchesLeaveOutAndHaveItTheNextTime) {
   EXPECT_EQ(0u, left_out);
   EXPECT_GE(session.stats().left_out, 4u);
   EXPECT_EQ(session.stats().faults, session.stats().left_out);
+  EXPECT_EQ(session.stats().left_out, store_.Metrics().sparse_left_out);
+  session = SparseSession();
+  EXPECT_EQ(0u, store_.Metrics().sparse_device_bytes);
 }
 
 TEST_F(SparseTest, PrefetchedPagesNeedNoDisk) {

@@ -132,6 +132,17 @@ struct StoreMetrics {
   uint64_t object_directory_entries = 0, object_directory_bytes = 0;
   uint64_t object_directory_whole = 0;
 
+  // --- Sparse sessions (cairn/sparse.h) and shadows (cairn/shadow_session.h), of all arenas:
+  // counters, then a gauge
+  uint64_t sparse_fetches = 0;   // Calls of Fetch, in one layer each.
+  uint64_t sparse_wanted = 0;    // Pieces that they named.
+  uint64_t sparse_faults = 0;    // Those of them that no page had.
+  uint64_t sparse_left_out = 0;  // Those that a relaxed fetch did without.
+  uint64_t sparse_pages_read = 0, sparse_page_bytes_read = 0;  // From the log and from tables.
+  uint64_t shadows_made = 0;         // Tables of shadows that were made, or made longer.
+  uint64_t shadow_tokens_read = 0;   // Tokens whose keys were read for that.
+  uint64_t sparse_device_bytes = 0;  // Device memory of open sessions of both.
+
   // --- The tree
   uint64_t tree_memory_bytes = 0;  // Of branches and nodes in memory (gauge).
   uint64_t tree_loads = 0;         // Branches and nodes read from the index (counter).
