@@ -16,12 +16,12 @@
 #include "engine/commit/write_means.h"
 #include "engine/manifest/manifest_keeper.h"
 #include "engine/metrics/commit_counters.h"
-#include "engine/metrics/sparse_counters.h"
 #include "engine/objects/object_space.h"
 #include "engine/restore/reader.h"
 #include "engine/reuse/indexer.h"
 #include "engine/reuse/prefix_finder.h"
 #include "engine/space/space_manager.h"
+#include "engine/sparse/sparse_counters.h"
 #include "sstable/table_files.h"
 #include "wal/log.h"
 

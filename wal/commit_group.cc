@@ -155,7 +155,7 @@ Status FooterBuffer::Write(const OpenSegmentState& segment, uint64_t last_sequen
                            uint64_t segment_bytes, const StoreId& store) {
   const uint64_t total = AlignUp(segment.footer_bytes + sizeof(FooterTrailer), kBlock);
   const uint64_t offset = segment_bytes - total;
-  // What ParseFooterTrailer and recovery demand of it.
+  // ParseFooterTrailer and recovery demand this of a footer.
   CAIRN_CHECK(total <= buffer_.size());
   CAIRN_CHECK(offset >= segment.end);
   CAIRN_CHECK(segment.footer_groups > 0);

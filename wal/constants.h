@@ -107,11 +107,11 @@ inline constexpr uint64_t kSpaceRetryNs = 10'000'000;
 inline constexpr uint64_t kStallNs = 1'000'000'000;
 
 // If a group takes at least this long, its leader first lets callers that were just woken join:
-// it waits at most 1/kGatherShare of that time. On faster devices a sleep costs more than it
+// it waits at most 1/kMemberWaitShare of that time. On faster devices a sleep costs more than it
 // gains.
-inline constexpr uint64_t kGatherMinGroupNs = 400'000;
-inline constexpr uint64_t kGatherShare = 8;
-inline constexpr uint32_t kGatherMaxBytes = 256 << 10;
+inline constexpr uint64_t kMemberWaitMinGroupNs = 400'000;
+inline constexpr uint64_t kMemberWaitShare = 8;
+inline constexpr uint32_t kMemberWaitMaxBytes = 256 << 10;
 
 // The unit of sequential reading in recovery.
 inline constexpr size_t kReadBytes = 1 << 20;

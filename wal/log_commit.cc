@@ -86,7 +86,7 @@ void LogImpl::Lead(Group& group) {
   CAIRN_CHECK(in_flight_ <= kMaxGroupsInFlight);
   // The predecessor's footer lies where the next groups of this segment put theirs.
   if (group.opens_segment) exclusive_ = true;
-  if (&group == forming_) Gather(group);
+  if (&group == forming_) AwaitMembers(group);
   if (&group == forming_) CloseForming();
   CAIRN_CHECK(group.state == GroupState::kClosed);
   Status status;
@@ -188,19 +188,19 @@ void LogImpl::LeadSync() {
 
 // On a slow device the callers of the last group are back within a small part of its time, and one
 // that comes too late pays for a whole group. So wait a little for as many as there were.
-void LogImpl::Gather(Group& group) {
-  if (group_ns_ < kGatherMinGroupNs || durable_wanted_ < group.first_sequence) return;
+void LogImpl::AwaitMembers(Group& group) {
+  if (group_ns_ < kMemberWaitMinGroupNs || durable_wanted_ < group.first_sequence) return;
   const auto enough = [&] {
     mutex_.AssertHeld();
-    return &group != forming_ || !cause_.ok() || closing_ || group.record_count >= gather_want_ ||
-           group.bytes >= kGatherMaxBytes;
+    return &group != forming_ || !cause_.ok() || closing_ ||
+           group.record_count >= members_wanted_ || group.bytes >= kMemberWaitMaxBytes;
   };
   if (enough()) return;
-  const uint64_t deadline_ns = scheduler_.MonotonicNs() + group_ns_ / kGatherShare;
-  gathering_ = true;
-  while (!enough() && Sleep(gather_word_, deadline_ns)) {
+  const uint64_t deadline_ns = scheduler_.MonotonicNs() + group_ns_ / kMemberWaitShare;
+  awaits_members_ = true;
+  while (!enough() && Sleep(members_word_, deadline_ns)) {
   }
-  gathering_ = false;
+  awaits_members_ = false;
 }
 
 // Writes the footer of the segment before, and syncs all of it. Until

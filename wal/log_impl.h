@@ -116,7 +116,7 @@ class LogImpl final : public Log {
   bool LeadSomething(bool by_waiter) CAIRN_REQUIRES(mutex_);
   void Lead(Group& group) CAIRN_REQUIRES(mutex_);
   void LeadSync() CAIRN_REQUIRES(mutex_);
-  void Gather(Group& group) CAIRN_REQUIRES(mutex_);
+  void AwaitMembers(Group& group) CAIRN_REQUIRES(mutex_);
   void SealGroup(Group& group, uint64_t synced_upto) CAIRN_EXCLUDES(mutex_);
   Status FinishPredecessor(const Group& group) CAIRN_EXCLUDES(mutex_);
   bool AwaitEarlierWrites(const Group& group) CAIRN_REQUIRES(mutex_);
@@ -196,9 +196,9 @@ class LogImpl final : public Log {
   std::atomic<uint32_t> seal_waiters_{0};
   std::atomic<uint32_t> seal_word_{0};
 
-  // The gathering leader, see Gather().
-  uint32_t gather_want_ CAIRN_GUARDED_BY(mutex_) = 0;
-  bool gathering_ CAIRN_GUARDED_BY(mutex_) = false;
+  // The leader that waits for members, see AwaitMembers().
+  uint32_t members_wanted_ CAIRN_GUARDED_BY(mutex_) = 0;
+  bool awaits_members_ CAIRN_GUARDED_BY(mutex_) = false;
   uint64_t group_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // Moving average of the time of a synced group.
 
   std::atomic<uint64_t> lock_checked_ns_{0};
@@ -210,7 +210,7 @@ class LogImpl final : public Log {
   bool log_thread_sleeps_ CAIRN_GUARDED_BY(mutex_) = false;
   bool log_thread_idle_ CAIRN_GUARDED_BY(mutex_) = false;
   std::atomic<uint32_t> lead_word_{0}, sync_word_{0}, room_word_{0}, write_word_{0}, log_word_{0},
-      gather_word_{0};
+      members_word_{0};
 
   mutable Counters counters_ CAIRN_GUARDED_BY(mutex_);
   std::unique_ptr<io::Thread> log_thread_;

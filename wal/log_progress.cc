@@ -73,7 +73,7 @@ void LogImpl::Retire(WakeList& wakes) {
     group.state = GroupState::kFree;
   }
   if (records == 0) return;
-  gather_want_ = records + (forming_ != nullptr ? forming_->record_count : 0);
+  members_wanted_ = records + (forming_ != nullptr ? forming_->record_count : 0);
   if (candidate_ && candidate_sequence_ <= written_.load()) wakes.Add(lead_word_);
   if (room_sleepers_) {
     room_sleepers_ = false;
@@ -88,7 +88,7 @@ void LogImpl::PoisonLocked(const Status& cause, WakeList& wakes) {
   announce_poison_ = true;
   for (Group* group : queue_) wakes.Add(group->done_word);
   for (std::atomic<uint32_t>* word :
-       {&lead_word_, &sync_word_, &room_word_, &write_word_, &log_word_, &gather_word_}) {
+       {&lead_word_, &sync_word_, &room_word_, &write_word_, &log_word_, &members_word_}) {
     wakes.Add(*word);
   }
 }

@@ -103,7 +103,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
         took_stock |= AskForBlocks(group.end());
       }
       if (log_thread_idle_) wakes.Add(log_word_);
-      if (gathering_ && group.record_count >= gather_want_) wakes.Add(gather_word_);
+      if (awaits_members_ && group.record_count >= members_wanted_) wakes.Add(members_word_);
     } else {
       if (placed.status().code() == StatusCode::kBusy) {
         ++counters_.busy;

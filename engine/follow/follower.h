@@ -26,7 +26,7 @@
 
 namespace cairn::engine {
 
-// What one refresh read of a store.
+// The state of a store as one refresh read it.
 struct RefreshedState {
   bool beside_writer = false;
   std::optional<Hint> hint{};

@@ -7,9 +7,9 @@
 //           gets the bytes, as any large append; then one record gives it the name
 //           (object_large_puts.cc)
 //
-// What was there under a key is dropped in the same record, so a branch of an object never changes,
-// and is whole once it has a name. An unnamed branch is a put that is under way; what a crash
-// leaves of one is swept at the next opening (object_space.h).
+// The same record drops the key's earlier branch. So a branch of an object never changes, and is
+// whole once it has a name. An unnamed branch is a put that is under way. If a crash leaves one,
+// the next opening drops it (object_space.h).
 //
 // Thread-safe. No lock may be held around the calls. Errors: those of Objects::PutBatch.
 #pragma once

@@ -70,8 +70,8 @@ inline constexpr size_t kNotedMax = 1u << 20;
 // Nodes that are read of the index at once while the hints are made anew.
 inline constexpr size_t kRebuildBatch = 256;
 
-// What a search takes for true and its ids refute, it looks for again, so often: each time one path
-// less, whose hints are of what it had before.
+// How often a search looks again after ids refuted the path that it took for the longest. Each time
+// it leaves out one path, whose hints tell of ids that the path had before.
 inline constexpr size_t kConfirmRounds = 64;
 
 // Symbols that are confirmed at once: the ids of a long prompt need not all be in memory twice.

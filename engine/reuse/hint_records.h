@@ -19,7 +19,7 @@ struct PrefixEntry {
   bool operator==(const PrefixEntry&) const = default;
 };
 
-// What every key of these begins with, and what lies behind all of them.
+// The first letter of every key of a prefix, and a key that lies behind all of them.
 inline constexpr char kPrefixLetter = 'P';
 inline constexpr std::string_view kPrefixesEnd = "Q";
 std::string PrefixKey(uint64_t hash, uint64_t node);
@@ -28,7 +28,8 @@ std::string PrefixValue(uint64_t position);
 // Nothing: it is none, so the hints are damaged.
 std::optional<PrefixEntry> GetPrefix(std::string_view key, std::string_view value);
 
-// What the hints are of; one record. Any other value: they are made anew.
+// One record says which version of hashes and keys the hints have. If it has another value, the
+// hints are made anew.
 inline constexpr std::string_view kHintHeadKey = "C";
 std::string HintHeadValue();
 

@@ -86,7 +86,7 @@ Status Hints::Forget(std::span<const PrefixEntry> entries) {
   return Status::Ok();
 }
 
-// What failed before goes first: each try would leave a memtable.
+// A flush that failed before is tried first: each new try would leave another memtable.
 Status Hints::Flush() {
   CAIRN_RETURN_IF_ERROR(FlushFrozen());
   const uint64_t dead_now = dead_tokens();

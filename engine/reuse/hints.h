@@ -50,7 +50,7 @@ class Hints {
   // kHintScanMax. The result: where to go on, 0 behind the last. kBusy with memory_only.
   Result<uint64_t> Find(uint64_t hash, uint64_t position, uint64_t before, bool memory_only,
                         std::vector<PrefixEntry>* found) const;
-  // What Find reads for these comes into memory together, in two rounds.
+  // Reads all that Find needs for these keys, in two rounds for all of them together.
   void ReadAhead(std::span<const uint64_t> hashes) const;
   // Of nodes that are gone. Fails as Put does, and when there is no room: they stay then.
   Status Forget(std::span<const PrefixEntry> entries);

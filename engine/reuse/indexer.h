@@ -192,7 +192,7 @@ class Indexer final : public CommitObserver {
   uint64_t refreshed_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Hints> prepared_;  // The same as are shown: they go on.
   std::vector<sstable::LiveTable> prepared_tables_;
-  // What is shown.
+  // The tree that searches see has the commits up to this one.
   uint64_t shown_sequence_ CAIRN_GUARDED_BY(mutex_) = 0;
 
   std::unique_ptr<io::Executor> thread_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What callers have on lease: marks in the tree's table (tree/lease_table.h), within the limits of
+// The leases of callers: marks in the tree's table (tree/lease_table.h), within the limits of
 // the options, under numbers that no other opening of the store gives. A store that is read only
 // grants none.
 //

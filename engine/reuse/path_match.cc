@@ -50,7 +50,7 @@ struct PathView {
   bool approximate;
 };
 
-// What a branch can restore that ends on this node, at or before `at_most`.
+// How far a branch that ends on this node can be restored, up to `at_most`.
 uint64_t RestorableOn(const PathView& path, const Node& node, uint64_t at_most, uint64_t* exact) {
   // Other KV than the path's own counts where the path leaves the node.
   if (&node != &path.end) {

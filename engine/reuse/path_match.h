@@ -27,8 +27,8 @@ struct PathMatch {
 PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
                     std::span<const ContentSpan> spans, bool approximate);
 
-// What a lease of it counts, raw: what lies on the node itself. What is above is held as well, and
-// is not counted: it is what most leases share.
+// The raw bytes that a lease of the node counts: those on the node itself. The lease holds the
+// nodes above it as well. Their bytes are not counted: most leases share them.
 uint64_t BytesBelow(const Tree& tree, const Node& node, uint64_t position);
 
 // The first position below `limit` at which two rows of spans, each in order, say different things;

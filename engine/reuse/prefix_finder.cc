@@ -33,8 +33,8 @@ Status CheckSpans(const PrefixQuery& query) {
   return Status::Ok();
 }
 
-// What holds a match. Where its KV ends on a node above, that one is held up to there as well:
-// nothing else may need it.
+// The nodes that a match needs held. Where its KV ends on a node above, that one is held up to
+// there as well: nothing else may need it.
 std::vector<LeasedPart> PartsOf(const PathMatch& match) {
   std::vector<LeasedPart> parts = {{match.node, match.matched}};
   if (match.kv_node != 0 && match.kv_node != match.node) {
@@ -255,8 +255,8 @@ LeaseId PrefixFinder::LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t 
   return means_.leases->Grant(parts, bytes, now_ns, lease_ns);
 }
 
-// What was confirmed holds up to here, since it was held. False: it was dropped meanwhile, or the
-// tree is another one.
+// The confirmed path is still valid here, since it was held. False: it was dropped meanwhile, or
+// the tree is another one.
 bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold,
                           PrefixHit* hit) {
   const WriteMeans& write = *means_.write;

@@ -34,7 +34,7 @@ namespace cairn::engine {
 
 class PrefixFinder {
  public:
-  // What is named outlives this. `indexer` null: nothing is indexed.
+  // All that it points to outlives the finder. `indexer` null: nothing is indexed.
   struct Means {
     const WriteMeans* write = nullptr;
     CoalescedAppends* coalesced = nullptr;

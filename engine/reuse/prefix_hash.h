@@ -22,7 +22,7 @@ namespace cairn::engine {
 // Where every chain begins.
 Digest PrefixRoot(const StoreId& store, uint64_t model);
 
-// What the keys of a namespace hold of a chain.
+// Keys of the index hold a hash of chain and namespace.
 inline uint64_t SeedOf(std::string_view ns) { return Hash(std::as_bytes(std::span(ns))); }
 inline uint64_t KeyHash(const Digest& chain, uint64_t ns_seed) {
   return SealHash(chain.low, ns_seed);

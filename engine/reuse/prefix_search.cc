@@ -147,7 +147,7 @@ Result<uint64_t> PrefixSearch::DeepestBlock(std::vector<Candidate>* found) {
   return has * kPrefixBlock;
 }
 
-// What so many steps from here on may ask for, however they turn out.
+// All keys that so many steps from here on may ask for, however they turn out.
 void PrefixSearch::AddProbes(uint64_t has, uint64_t has_not, uint64_t probe, int steps,
                              std::vector<uint64_t>* hashes) const {
   if (steps == 0 || has + 1 >= has_not) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One search in the hints: for a query, in one namespace, the paths that seem to have most of it.
-// What the ids then refute is told to it, and it is asked again.
+// The caller tells it which paths the ids refute, and asks again.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 
 namespace cairn::engine {
 
-// What DerivedTables knows shadows by: this bit, with bits of their spec below it. Sparse sessions
-// have kSparseWarmthKind.
+// The kind under which DerivedTables keeps shadows: this bit, with bits of their spec below it.
+// Sparse sessions have kSparseWarmthKind.
 inline constexpr uint32_t kShadowKind = 1u << 24;
 inline constexpr uint32_t kShadowKindMask = kShadowKind - 1;
 

@@ -27,7 +27,7 @@ Status DeviceUpload::Open() {
   return Status::Ok();
 }
 
-// What a device that does not answer may still copy from is never given to others.
+// A device that does not answer may still copy from this memory: then nobody gets it again.
 DeviceUpload::~DeviceUpload() {
   bool ended = !is_lost_;
   for (const Half& half : halves_) {

@@ -13,10 +13,10 @@
 
 #include "cairn/shadow_session.h"
 #include "engine/commit/coalesced_appends.h"
-#include "engine/metrics/sparse_counters.h"
 #include "engine/restore/branch_reads.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/shadow/shadow_shape.h"
+#include "engine/sparse/sparse_counters.h"
 
 namespace cairn::engine {
 

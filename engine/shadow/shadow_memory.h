@@ -23,7 +23,7 @@
 
 namespace cairn::engine {
 
-// What there is room for.
+// The largest shape that the memory has room for.
 struct ShadowRoom {
   ShadowShape most{};            // Of the longest context.
   uint32_t query_heads = 0;      // Of a layer.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a shadow is made of, from stored rows: for tables, and for sessions whose branch has grown.
+// Makes the parts of a shadow from stored rows: for tables, and for sessions whose branch has
+// grown.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ class AlwaysChunks {
  public:
   explicit AlwaysChunks(size_t rows) : rows_(rows) {}
 
-  // What a part says of its chunks.
+  // Adds the cosines of a part's chunks. REQUIRES: the parts before it were added.
   void TakePart(const ShadowPartLayout& part, size_t row, std::span<const std::byte> frame);
   struct Place {
     uint32_t at = 0, chunk = 0;

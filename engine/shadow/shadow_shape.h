@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the shadow of a context consists of: how many of what, and of which size.
+// The parts of the shadow of a context: how many there are of each, and how large they are.
 #pragma once
 
 #include <cstdint>

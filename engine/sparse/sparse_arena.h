@@ -16,9 +16,9 @@
 #include "engine/commit/coalesced_appends.h"
 #include "engine/commit/write_means.h"
 #include "engine/gpu/gpu_waits.h"
-#include "engine/metrics/sparse_counters.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/sparse/page_pool.h"
+#include "engine/sparse/sparse_counters.h"
 
 namespace cairn {
 

@@ -116,9 +116,9 @@ struct ShadowRows {
   uintptr_t stream = 0;
 };
 
-// What a step attends to, in device memory: `resident_tokens` rows of each kv head, and `count`
-// chunks besides. Valid, once the stream has come so far, until the next call for the layer, and
-// selected keys until the next Rebuild.
+// The rows that a step attends to, in device memory: `resident_tokens` rows of each kv head, and
+// `count` chunks besides. Valid, once the stream has come so far, until the next call for the
+// layer, and selected keys until the next Rebuild.
 struct ShadowView {
   // Sinks and outliers, then the newest. Row t of head h: resident_keys + h * key_stride + t * the
   // bytes of a row.

@@ -72,11 +72,12 @@ struct SparseOptions {
   bool warm = true;
 };
 
-// What a fetch does about pieces that no page has.
+// How a fetch treats pieces that no page has.
 enum class SparseMode : uint8_t {
-  // All that is wanted is there when the stream goes on: what no page has is read first.
+  // All wanted pieces are there when the stream goes on: the call reads the missing ones first.
   kStrict,
-  // What no page has is left out of this step, and read for the next. The call does not block.
+  // Pieces that no page has are left out of this step, and read for the next. The call does not
+  // block.
   kRelaxed,
 };
 

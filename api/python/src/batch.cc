@@ -8,7 +8,7 @@ namespace cairn::python {
 
 namespace {
 
-// What the changes name is kept alive with the batch, which may be written several times.
+// The batch keeps alive all that its changes name. It may be written several times.
 struct PyBatch {
   nb::object store;
   WriteBatch batch{};
