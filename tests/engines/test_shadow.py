@@ -253,7 +253,7 @@ def test_low_rank_keys_are_near_to_all_and_grow():
     with ShadowKVCache(rotated, spec=spec, append_tokens=2) as cache:
         kv = prompt()
         prefill(cache, kv)
-        for token in range(5):  # A new session every two.
+        for token in range(5):  # Extended every two.
             for layer, (_, chosen, keys, values) in enumerate(step(cache, kv, 1000 + token)):
                 count = chosen.shape[-1]
                 at = chosen[0].unsqueeze(-1).expand(-1, -1, ROW)

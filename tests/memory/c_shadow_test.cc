@@ -62,17 +62,26 @@ TEST_P(CShadowMemoryTest, Sessions) {
       /*also_behind=*/false);  // The simulated device needs memory to end what it has begun.
 }
 
+// From 130 tokens all keys have codes, or coefficients of vectors that go on; from 60, too few for
+// a shadow, all comes from a table.
 TEST_P(CShadowMemoryTest, SessionsThatGrow) {
   cairn_shadow_options options;
   cairn_shadow_options_init(&options, sizeof options);
+  if (spec_.keys == CAIRN_SHADOW_KEYS_LOW_RANK) {
+    spec_.rank = 4;
+    spec_.rank_energy = 0;
+  }
   options.spec = &spec_;
   options.query_heads = 1;
   options.append_tokens = 1;
   options.tokens_max = 256;
-  for (const uint64_t end : {uint64_t{130}, uint64_t{60}}) {  // 60: low-rank keys get vectors.
+  for (const uint64_t end : {uint64_t{130}, uint64_t{60}}) {
     if (end == 60) {
-      spec_.rank = spec_.keys == CAIRN_SHADOW_KEYS_LOW_RANK ? 4 : 0;
-      spec_.rank_energy = 0;
+      if (spec_.keys != CAIRN_SHADOW_KEYS_LOW_RANK) break;
+      cairn_shadow_of of;
+      cairn_shadow_of_init(&of, sizeof of);
+      of.spec = &spec_;
+      ASSERT_EQ(CAIRN_OK, cairn_build_shadow(branch_, &of, nullptr, nullptr));
     }
     options.end = end;
     cairn_shadow_session* session = nullptr;
@@ -84,14 +93,11 @@ TEST_P(CShadowMemoryTest, SessionsThatGrow) {
     open();
     Try([&](cairn_error** error) { return cairn_shadow_session_extend(session, 256, error); },
         [&](cairn_code code) {
-          if (code != CAIRN_OK) {
-            EXPECT_EQ(CAIRN_OK, cairn_shadow_session_extend(session, 256, nullptr));
-          }
           cairn_shadow_info info;
           cairn_shadow_info_init(&info, sizeof info);
           cairn_shadow_session_info(session, &info, nullptr);
-          EXPECT_EQ(192u, info.covered);
-          open();
+          EXPECT_EQ(code == CAIRN_OK, info.covered == 192);
+          if (code == CAIRN_OK) open();  // Else the next one goes on from there.
         },
         /*also_behind=*/false);
     cairn_shadow_session_free(session);
