@@ -86,15 +86,16 @@ TEST_F(ShadowLowRankGrowthTest, VectorsThatServeGoOn) {
   EXPECT_FAILS(session.Extend(5999), StatusCode::kConflict, "");
 }
 
-// One that somebody made meanwhile is taken over, as by a session opened now.
+// One that somebody made meanwhile is taken over, as by a session opened now; the vectors that the
+// session has would serve as well.
 TEST_F(ShadowLowRankGrowthTest, ALongerTableIsTakenOver) {
-  MakeKeysFlat(0, 2600, 3);
-  MakeKeysFlat(2600, kTokensMax, 1001);
+  MakeKeysFlat(0, kTokensMax, 3);
   AppendTo(chat_, 1500);
   MakeArena();
   io::SimRandom random(2);
   const ShadowSpec spec = OfRank(3);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, Growing(spec)));
+  ASSERT_OK(DropShadow(chat_, {.spec = spec}));  // So that the other's are of all keys.
   AppendTo(chat_, 5000);
   ASSERT_OK(BuildShadow(chat_, {.spec = spec}));
   AppendTo(chat_, 5100);
