@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/codec/float16.h"
+#include "engine/shadow/constants.h"
 #include "engine/sparse/head_rows.h"
 
 namespace cairn::engine {
@@ -31,6 +32,11 @@ float KeptBy(const shadow::GramMatrix& gram, const shadow::LowRankBasis& basis) 
 }
 
 }  // namespace
+
+bool IsStale(const LayerBasis& basis, double all, double kept) {
+  const double lost = 1.0 - static_cast<double>(basis.kept);
+  return all - kept > (kStaleBasisLoss * lost + kStaleBasisLossMin) * all;
+}
 
 Result<LowRankRows> LowRankRows::Of(const ShadowRowsOf& from, const ShadowShape& shape) {
   CAIRN_ASSIGN_OR_RETURN(KeyRows keys, KeyRows::Of(*shape.of));

@@ -13,6 +13,10 @@
 
 namespace cairn::engine {
 
+// The vectors lose much more of the keys that came since than of those that they were made of.
+// `all`, `kept`: sums of squares of the former, by MakeRows.
+bool IsStale(const LayerBasis& basis, double all, double kept);
+
 class LowRankRows {
  public:
   // Of a shape of low-rank keys, which with `from` outlives this.

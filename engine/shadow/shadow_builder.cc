@@ -103,9 +103,7 @@ class Builder {
       }
     }
     for (uint32_t layer = 0; layer < shape_.layers && old != nullptr; ++layer) {
-      const double lost = 1.0 - static_cast<double>(bases[layer].kept);
-      *is_stale |=
-          all[layer] - kept[layer] > (kStaleBasisLoss * lost + kStaleBasisLossMin) * all[layer];
+      *is_stale |= IsStale(bases[layer], all[layer], kept[layer]);
     }
     return Status::Ok();
   }

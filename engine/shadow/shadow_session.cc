@@ -79,16 +79,12 @@ Status ShadowSessionState::Open(BranchId branch) {
   return Load();
 }
 
-// What vectors and turns take. The vectors are found once, so it does not grow.
+// What vectors and turns take. Without a rank, as many vectors as there are now: a longer context
+// may need more.
 Status ShadowSessionState::OpenLowRank(engine::ShadowRoom* room) {
-  if (most_.tokens != shape_.tokens) {
-    return Bad("tokens_max is " + std::to_string(options_.tokens_max) +
-               ", and a session with keys that are low_rank does not grow");
-  }
-  if (shape_.is_dense()) return Status::Ok();
-  CAIRN_ASSIGN_OR_RETURN(low_rank_, engine::KeyRows::Of(*shape_.of));
+  CAIRN_ASSIGN_OR_RETURN(low_rank_, engine::SessionVectors::Of(*shape_.of));
   rank_ = shape_.spec.rank;
-  if (rank_ == 0) {  // As many as keep so much of the energy: the table says.
+  if (rank_ == 0 && !shape_.is_dense()) {  // As many as keep so much of the energy: the table says.
     const auto find_rank = [this](sstable::SnapshotTable* table) -> Status {
       CAIRN_ASSIGN_OR_RETURN(rank_, engine::MostRank(shape_, table));
       return Status::Ok();
@@ -96,7 +92,7 @@ Status ShadowSessionState::OpenLowRank(engine::ShadowRoom* room) {
     CAIRN_RETURN_IF_ERROR(WithTable(find_rank, [] { return Status::Ok(); }));
   }
   room->rank = rank_;
-  room->turned = low_rank_->pairs();
+  room->turned = low_rank_->keys().pairs();
   return Status::Ok();
 }
 
@@ -118,18 +114,21 @@ SparseOptions ShadowSessionState::FetchOptions() const {
 }
 
 Status ShadowSessionState::Load() {
+  const Status loaded = Upload([this](engine::DeviceUpload* upload) { return LoadAll(upload); });
+  CAIRN_RETURN_IF_ERROR(loaded);
+  if (low_rank_.has_value() && !shape_.is_dense()) low_rank_->Commit();
+  is_whole_ = true;
+  return Status::Ok();
+}
+
+Status ShadowSessionState::LoadAll(engine::DeviceUpload* upload) {
   always_.emplace(shape_.rows());
-  const Status loaded = Upload([this](engine::DeviceUpload* upload) -> Status {
-    CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload));
-    if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(upload));
-    return LoadNewest(upload);
-  });
-  is_whole_ = loaded.ok();
-  return loaded;
+  CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload));
+  if (!shape_.is_dense()) CAIRN_RETURN_IF_ERROR(LoadTable(upload));
+  return LoadNewest(upload);
 }
 
 // Returns when the device has all that `put` adds.
-template <typename Put>
 Status ShadowSessionState::Upload(const Put& put) {
   CAIRN_ASSIGN_OR_RETURN(const auto upload, engine::DeviceUpload::Make(&waits_));
   const Status done = Guarded([&]() -> Status {
@@ -163,7 +162,6 @@ Status ShadowSessionState::FindTable(engine::DerivedTables::Found* found) {
 
 // One that is damaged is of no use to anybody: it is dropped, and made again. `undo` comes before a
 // second use.
-template <typename Use, typename Undo>
 Status ShadowSessionState::WithTable(const Use& use, const Undo& undo) {
   engine::DerivedTables::Found found;
   CAIRN_RETURN_IF_ERROR(FindTable(&found));
@@ -208,8 +206,11 @@ Status ShadowSessionState::LoadFrames(sstable::SnapshotTable* table, engine::Dev
         upload->Add(memory_->resident_keys(layer, head, token), frame.first(keys)));
     return upload->Add(memory_->resident_values(layer, head, token), frame.subspan(keys));
   };
+  if (low_rank_.has_value()) low_rank_->Forget();
+  std::vector<engine::LayerBasis> bases;
   const auto on_basis = [&](uint32_t layer, const engine::LayerBasis& one) -> Status {
     if (one.basis.rank > rank_) return Status(StatusCode::kCorruption, "a shadow of another rank");
+    bases.push_back(one);
     return memory_->PutBasis(layer, one.basis, upload);
   };
   const auto on_rows = [&](const engine::ShadowPartLayout& part, size_t layer,
@@ -224,15 +225,11 @@ Status ShadowSessionState::LoadFrames(sstable::SnapshotTable* table, engine::Dev
   for (size_t row = 0; row < shape_.rows(); ++row) {
     CAIRN_RETURN_IF_ERROR(memory_->PutAlways(row, always_->of(row), upload));
   }
-  return low_rank_.has_value() ? LoadTurns(upload) : Status::Ok();
-}
-
-Status ShadowSessionState::LoadTurns(engine::DeviceUpload* upload) const {
+  if (!low_rank_.has_value()) return Status::Ok();
   for (const engine::ShadowPartLayout& part : PartsOf(shape_)) {
-    std::vector<RotaryTurn> turns(size_t{part.tokens} * low_rank_->pairs());
-    low_rank_->Turns(part.first, turns);
-    CAIRN_RETURN_IF_ERROR(memory_->PutTurns(part.first, turns, upload));
+    CAIRN_RETURN_IF_ERROR(low_rank_->PutTurns(part, memory_.get(), upload));
   }
+  low_rank_->Become(std::move(bases), shape_.plan.covered);
   return Status::Ok();
 }
 
@@ -265,93 +262,6 @@ Status ShadowSessionState::LoadNewest(engine::DeviceUpload* upload) const {
       CAIRN_RETURN_IF_ERROR(upload->Add(memory_->resident_values(layer, head, always_tokens()),
                                         of.subspan(keys, values)));
     }
-  }
-  return Status::Ok();
-}
-
-// ---------------------------------------------------------------- growing
-
-Status ShadowSessionState::Extend(uint64_t end) {
-  const SparseArenaState::Means& means = arena_->means();
-  CAIRN_RETURN_IF_ERROR(means.write->lifecycle->CheckUsable());
-  const io::Turn::Holder turn(&turn_);
-  CAIRN_ASSIGN_OR_RETURN(auto source, engine::SparseSource::Take(*means.write, means.coalesced,
-                                                                 source_->branch(), end));
-  const uint64_t had = info_.tokens;  // Of one that failed it has nothing for certain.
-  if (source->tokens() < had || source->NodeBefore(had) != source_->NodeBefore(had)) {
-    return Status(StatusCode::kConflict, "shadow: the branch was rewound to before token " +
-                                             std::to_string(had) + ", which the session has");
-  }
-  if (source->tokens() > most_.tokens || (low_rank_.has_value() && source->tokens() != had)) {
-    return Bad("the branch has " + std::to_string(source->tokens()) + " tokens, tokens_max is " +
-               std::to_string(most_.tokens));
-  }
-  CAIRN_ASSIGN_OR_RETURN(
-      engine::ShadowShape shape,
-      engine::ShadowShape::Of(source->model(), options_.group, options_.spec, source->tokens()));
-  for (const Layer& layer : layers_) {
-    CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, io::kNoDeadline));
-  }
-  if (!is_whole_) always_->ForgetPlaces();  // It is not known which were put there.
-  is_whole_ = false;
-  for (Layer& layer : layers_) {
-    layer.appended = 0;
-    layer.step = Step::kNone;
-  }
-  source_ = std::move(source);
-  shape_ = std::move(shape);
-  const Status loaded = Upload([this](engine::DeviceUpload* upload) -> Status {
-    CAIRN_RETURN_IF_ERROR(Grow(upload));
-    return LoadNewest(upload);
-  });
-  CAIRN_RETURN_IF_ERROR(loaded);
-  // Last, since it does not go back: what was above may fail for the content's sake.
-  CAIRN_RETURN_IF_ERROR(fetches_ == nullptr ? OpenFetches() : fetches_->Extend(source_));
-  info_ = engine::InfoOf(shape_);
-  is_whole_ = true;
-  return Status::Ok();
-}
-
-// From the part on that was not full. What info_ covers is there; a part that was begun anew by an
-// Extend that failed has the same bytes.
-Status ShadowSessionState::Grow(engine::DeviceUpload* upload) {
-  CAIRN_RETURN_IF_ERROR(memory_->Become(shape_, upload));
-  const engine::ShadowRowsOf from{arena_->means().reads, source_->node()};
-  const uint64_t first = info_.covered / engine::kShadowPartTokens * engine::kShadowPartTokens;
-  const auto on_part = [&](const engine::ShadowPartLayout& part, size_t row,
-                           std::span<const std::byte> frame) {
-    always_->TakePart(part, row, frame);
-    return memory_->PutPart(part, row, frame, upload);
-  };
-  CAIRN_RETURN_IF_ERROR(MakeParts(from, shape_, first, on_part));
-  for (size_t row = 0; row < shape_.rows() && !shape_.is_dense(); ++row) {
-    CAIRN_RETURN_IF_ERROR(PutChunks(row, upload));
-    CAIRN_RETURN_IF_ERROR(memory_->PutAlways(row, always_->of(row), upload));
-  }
-  return Status::Ok();
-}
-
-// The rows of chunks that are always attended to since now.
-Status ShadowSessionState::PutChunks(size_t row, engine::DeviceUpload* upload) {
-  const std::vector<engine::AlwaysChunks::Place> places = always_->Become(shape_.plan, row);
-  if (places.empty()) return Status::Ok();
-  const engine::ShadowRowsOf from{arena_->means().reads, source_->node()};
-  std::vector<uint32_t> chunks;
-  for (const engine::AlwaysChunks::Place& place : places) chunks.push_back(place.chunk);
-  CAIRN_ASSIGN_OR_RETURN(const auto rows, ReadChunks(from, shape_, row, chunks));
-  const auto layer = static_cast<uint32_t>(row / shape_.heads);
-  const auto head = static_cast<uint32_t>(row % shape_.heads);
-  const uint32_t tokens = shape_.spec.chunk_tokens;
-  const size_t key_bytes = size_t{tokens} * shape_.key_bytes;
-  const size_t value_bytes = size_t{tokens} * shape_.value_bytes;
-  const auto keys = std::span<const std::byte>(rows).first(chunks.size() * key_bytes);
-  const auto values = std::span<const std::byte>(rows).subspan(keys.size());
-  for (size_t i = 0; i < places.size(); ++i) {
-    const uint64_t token = uint64_t{places[i].at} * tokens;
-    CAIRN_RETURN_IF_ERROR(upload->Add(memory_->resident_keys(layer, head, token),
-                                      keys.subspan(i * key_bytes, key_bytes)));
-    CAIRN_RETURN_IF_ERROR(upload->Add(memory_->resident_values(layer, head, token),
-                                      values.subspan(i * value_bytes, value_bytes)));
   }
   return Status::Ok();
 }
@@ -482,7 +392,7 @@ Status ShadowSessionState::Rebuild(uint32_t layer, uintptr_t stream) {
     return Status::Ok();
   }
   if (low_rank_.has_value()) {
-    const gpu::RebuildLowRank low_rank = memory_->RebuildLowRank(layer, *low_rank_);
+    const gpu::RebuildLowRank low_rank = memory_->RebuildLowRank(layer, low_rank_->keys());
     return OnStream(layer, stream,
                     [&](gpu::Stream on) { return waits_.device().Launch(on, low_rank); });
   }

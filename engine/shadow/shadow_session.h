@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "base/io/executor.h"
 #include "cairn/shadow_session.h"
+#include "engine/shadow/session_vectors.h"
 #include "engine/shadow/shadow_builder.h"
 #include "engine/shadow/shadow_memory.h"
 #include "engine/shadow/shadow_parts.h"
@@ -28,7 +30,7 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   static Result<std::shared_ptr<ShadowSessionState>> Make(
       std::shared_ptr<SparseArenaState> arena, BranchId branch, const ShadowOptions& options);
   ~ShadowSessionState();
-  static void Destroy(ShadowSessionState* state);
+  static void Destroy(ShadowSessionState * state);
   ShadowSessionState(const ShadowSessionState&) = delete;
   ShadowSessionState& operator=(const ShadowSessionState&) = delete;
 
@@ -61,20 +63,25 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
       : arena_(std::move(arena)), options_(options) {}
   Status Open(BranchId branch);
   Status OpenFetches();
-  Status OpenLowRank(engine::ShadowRoom* room);
+  Status OpenLowRank(engine::ShadowRoom * room);
   SparseOptions FetchOptions() const;
-  Status FindTable(engine::DerivedTables::Found* found);
+  Status FindTable(engine::DerivedTables::Found * found);
   Status Load();
-  template <typename Put>
+  Status LoadAll(engine::DeviceUpload * upload);
+  using Put = std::function<Status(engine::DeviceUpload*)>;
   Status Upload(const Put& put);
-  template <typename Use, typename Undo>
+  using Use = std::function<Status(sstable::SnapshotTable*)>;
+  using Undo = std::function<Status()>;
   Status WithTable(const Use& use, const Undo& undo);
-  Status LoadTable(engine::DeviceUpload* upload);
-  Status LoadFrames(sstable::SnapshotTable* table, engine::DeviceUpload* upload);
-  Status LoadTurns(engine::DeviceUpload* upload) const;
-  Status LoadNewest(engine::DeviceUpload* upload) const;
-  Status Grow(engine::DeviceUpload* upload);
-  Status PutChunks(size_t row, engine::DeviceUpload* upload);
+  Status LoadTable(engine::DeviceUpload * upload);
+  Status LoadFrames(sstable::SnapshotTable * table, engine::DeviceUpload * upload);
+  Status LoadNewest(engine::DeviceUpload * upload) const;
+  Status Become(std::shared_ptr<const engine::SparseSource> * source, engine::ShadowShape * shape,
+                bool* renew);
+  Status FitLowRank(bool* renew);
+  bool HasLongerTable() const;
+  Status Grow(engine::DeviceUpload * upload);
+  Status PutChunks(size_t row, engine::DeviceUpload * upload);
   Status CheckLayer(uint32_t layer) const;
   Status CheckWhole() const;
   engine::ShadowMeans ShadowMeansOf() const;
@@ -99,10 +106,10 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   ShadowInfo info_;
   std::shared_ptr<SparseSessionState> fetches_;  // Null: attention is dense.
   std::optional<engine::AlwaysChunks> always_;
-  std::optional<engine::KeyRows> low_rank_;  // How keys turn; none: they are not low-rank.
-  uint32_t rank_ = 0;                        // The largest of a layer.
-  bool is_whole_ = false;  // Else Extend failed half way.
-  bool is_lost_ = false;   // What was enqueued cannot be waited for.
+  std::optional<engine::SessionVectors> low_rank_;  // None: keys are not low-rank.
+  uint32_t rank_ = 0;                               // That there is room for.
+  bool is_whole_ = false;                           // Else Extend failed half way.
+  bool is_lost_ = false;                            // What was enqueued cannot be waited for.
   std::vector<Layer> layers_;
 };
 

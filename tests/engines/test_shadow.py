@@ -253,7 +253,9 @@ def test_low_rank_keys_are_near_to_all_and_grow():
     with ShadowKVCache(rotated, spec=spec, append_tokens=2) as cache:
         kv = prompt()
         prefill(cache, kv)
-        for token in range(5):  # A new session every two.
+        cache.H2D()
+        first = cache._steps[0]._session
+        for token in range(70):  # Extended every two.
             for layer, (_, chosen, keys, values) in enumerate(step(cache, kv, 1000 + token)):
                 count = chosen.shape[-1]
                 at = chosen[0].unsqueeze(-1).expand(-1, -1, ROW)
@@ -262,8 +264,29 @@ def test_low_rank_keys_are_near_to_all_and_grow():
                 wanted = kv[layer][0][0].gather(1, at).float()
                 assert (keys[0, :, -count:].float() - wanted).abs().max() < 0.1
         assert cache.stats()["wanted"] > 0
+        assert cache._steps[0]._session is first and first.info.covered == TOKENS + 68 - 64
     with ShadowKVCache(rotated, published=True) as cache:
         assert cache.spec.rank == 5 and cache.stats() == {}
+
+
+def test_low_rank_keys_that_need_more_vectors_get_another_session():
+    rotated = types.SimpleNamespace(**vars(CONFIG), rope_theta=10_000.0)
+    spec = cairn.ShadowSpec(keys="low_rank", rank_energy=0.9, chunk_tokens=4)
+    with ShadowKVCache(rotated, spec=spec, append_tokens=40) as cache:
+        kv = [(torch.zeros_like(keys), values) for keys, values in prompt()]  # One vector is enough.
+        prefill(cache, kv)
+        cache.H2D()
+        first = cache._steps[0]._session
+        for layer in range(LAYERS):
+            new = rows(30 + layer, HEADS, 40), rows(40 + layer, HEADS, 40)
+            kv[layer] = tuple(torch.cat(pair, dim=2) for pair in zip(kv[layer], new))
+            cache.update_kv_cache(*new, layer)
+        assert cache._steps[0]._session is first
+        for layer, (_, chosen, _, values) in enumerate(step(cache, kv, 1000)):
+            count = chosen.shape[-1]
+            at = chosen[0].unsqueeze(-1).expand(-1, -1, ROW)
+            assert torch.equal(values[0, :, -count:], kv[layer][1][0].gather(1, at))
+        assert cache._steps[0]._session is not first and cache._steps[0].info.covered == TOKENS + 4
 
 
 def test_shadow_says_what_is_wrong():

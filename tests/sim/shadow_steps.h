@@ -19,7 +19,7 @@ struct ShadowStepsOptions {
 
 struct ShadowStepsResult {
   uint64_t opened = 0, made = 0, extended = 0;   // Sessions; shadows, those of a longer context.
-  uint64_t grown = 0;                            // Sessions whose branch had grown.
+  uint64_t grown = 0, grown_low_rank = 0;        // Sessions whose branch had grown.
   uint64_t steps = 0, chunks = 0, low_rank = 0;  // That were compared.
   uint64_t failed = 0, dropped = 0, after_power = 0;
   std::string violation;  // The first; empty if none.

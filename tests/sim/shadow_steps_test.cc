@@ -30,6 +30,7 @@ TEST(ShadowSteps, EverySeedAttendsToWhatWasAppended) {
   EXPECT_GT(all.low_rank, 0U);
   EXPECT_GT(all.extended, 0U);
   EXPECT_GT(all.grown, 0U);
+  EXPECT_GT(all.grown_low_rank, 0U);
   EXPECT_GT(all.failed, 0U);
   EXPECT_GT(all.after_power, 0U);
 }

@@ -222,10 +222,14 @@ CAIRN_API cairn_code cairn_shadow_session_append(cairn_shadow_session* session,
                                                  cairn_error** error);
 // The branch has grown: its tokens before `end` (UINT64_MAX: all) are the context from here on, and
 // appended tokens that are not in it are gone. Kernels that read a view must have ended. Blocking:
-// reads the new keys, and waits for the device. Errors of cairn_build_shadow, and
-//   CAIRN_CONFLICT: the branch was rewound to before what the session has.
+// reads the new keys, and waits for the device; low-rank keys whose vectors do not serve the new
+// ones come from a table, which is made where `build` says so. Errors of cairn_build_shadow, and
+//   CAIRN_CONFLICT: the branch was rewound to before what the session has, or meanwhile.
 //   CAIRN_INVALID_ARGUMENT: more than tokens_max, or no such end.
-// After these two the session is as it was; after others it is of no use until an extend succeeds.
+//   CAIRN_INVALID_STATE: low-rank keys, by rank_energy, need more vectors than there is room for;
+//     open another session.
+//   CAIRN_NOT_FOUND: low-rank keys need a table, and `build` is off.
+// After these the session is as it was; after others it is of no use until an extend succeeds.
 CAIRN_API cairn_code cairn_shadow_session_extend(cairn_shadow_session* session, uint64_t end,
                                                  cairn_error** error);
 // Pages that a fetch of these chunks would read are read in the background. Head h wants those at

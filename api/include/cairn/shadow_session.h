@@ -80,8 +80,8 @@ struct ShadowOptions {
   uint32_t append_tokens = 256;   // Room for tokens that are appended before an Extend.
   // The longest context that Extend may come to; memory of the device is taken for it, but for that
   // of slots, which is taken once a step selects something. 0: there is no more room than for the
-  // context that there is. kInvalidArgument of more with keys that are low_rank: their vectors are
-  // found once, and another session is opened of the longer branch.
+  // context that there is. Of low-rank keys without a given rank there is room for the vectors that
+  // there are now; see Extend.
   uint64_t tokens_max = 0;
   bool build = true;              // Where there is no shadow; else kNotFound.
 };
@@ -173,7 +173,10 @@ class ShadowSession {
   // keys and values as the branch has them; what was appended and is not in the branch is gone.
   // REQUIRES: what reads a View of the session has ended: resident rows are written anew. It is
   // what a session opened now would be, but for the order of resident rows. No table is made;
-  // BuildShadow or the next Open does that.
+  // BuildShadow or the next Open does that. Low-rank keys keep their vectors (also where the table
+  // was dropped), which the host has in memory as well; where these do not serve the new keys
+  // (docs/shadow.md), or somebody has made a longer table, all comes from a table, which is made
+  // where `build` says so.
   //
   //   session.Append({.layer = layer, ...});                      // Each layer of each new token.
   //   branch.Append({.tokens = id, .kv = rows, .exact = false});  // The same token.
@@ -185,9 +188,13 @@ class ShadowSession {
   //
   // Blocking: reads the new keys, up to a part of 1024 tokens before them, and the rows of chunks
   // that have become outliers; waits for the device. Errors beside those of BuildShadow:
-  //   kConflict: the branch was rewound to before what the session has.
+  //   kConflict: the branch was rewound to before what the session has, or while its shadow was
+  //     made.
   //   kInvalidArgument: more than tokens_max, or no such end.
-  // After these two the session is as it was. After any other error, that of a key out of range
+  //   kInvalidState: low-rank keys, of a share of the energy, need more vectors than there is room
+  //     for. Another session of the branch has it; nothing is lost.
+  //   kNotFound: low-rank keys need a table, and `build` is off.
+  // After these the session is as it was. After any other error, that of a key out of range
   // included, it is of no use until an Extend succeeds: kInvalidState.
   Status Extend(uint64_t end = UINT64_MAX);
   // Pages that a fetch of these chunks would read are read in the background. `chunks`: in host

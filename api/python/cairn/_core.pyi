@@ -1647,7 +1647,8 @@ class ShadowSession:
         The branch has grown: its tokens before `end` (None: all) are the context from here
         on. What was appended here and not there is gone. Blocks: reads the new keys.
         Conflict: the branch was rewound to before what the session has; InvalidArgument: more
-        than tokens_max.
+        than tokens_max; InvalidState: low-rank keys, by rank_energy, need more vectors than there
+        is room for, and another session has it; NotFound: they need a table, and build is False.
         """
 
     def prefetch(self, layer: int, chunks: Any) -> None:

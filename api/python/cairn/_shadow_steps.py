@@ -5,6 +5,7 @@ import numpy
 import torch
 
 from . import _core
+from ._errors import InvalidState
 
 SIMULATED_BYTES = 48 << 20  # Of the 64 MiB that a simulated device has; queries and rows go beside it.
 CARD_BYTES = 1 << 40  # A bound, and no more than what a card has is ever there.
@@ -67,11 +68,8 @@ class Steps:
 
     def __init__(self, device, arena, branch, query_heads, spec, append_tokens, tokens_max):
         self._device = device
-        # A session of low-rank keys does not grow: its place is taken by one of the longer branch.
-        self._grows = spec.keys != "low_rank"
         self._open = lambda: _core.ShadowSession.open(
-            arena, branch, query_heads=query_heads, spec=spec, append_tokens=append_tokens,
-            tokens_max=tokens_max if self._grows else 0)
+            arena, branch, query_heads=query_heads, spec=spec, append_tokens=append_tokens, tokens_max=tokens_max)
         self._session = self._open()
         self._chunk = spec.chunk_tokens
 
@@ -98,12 +96,12 @@ class Steps:
     def extend(self):
         """The branch has what was appended, too."""
         self._device.wait()  # Rows that a view showed are written anew.
-        if self._grows:
+        try:
             self._session.extend()
-            return
-        self._session.save()
-        self._session = None  # Gives back its memory first.
-        self._session = self._open()
+        except InvalidState:  # By rank_energy there are more vectors now than it has room for.
+            self._session.save()
+            self._session = None  # Gives back its memory first.
+            self._session = self._open()
 
     def select(self, layer, queries):
         """queries: [query heads, row]. The tokens that were chosen, int64 [heads, tokens]."""

@@ -180,7 +180,10 @@ void BindSteps(nb::class_<PyShadowSession>& session) {
           "The branch has grown: its tokens before `end` (None: all) are the context from here\n"
           "on. What was appended here and not there is gone. Blocks: reads the new keys.\n"
           "Conflict: the branch was rewound to before what the session has; InvalidArgument: more\n"
-          "than tokens_max.")
+          "than tokens_max; InvalidState: low-rank keys, by rank_energy, need more vectors than "
+          "there\n"
+          "is room for, and another session has it; NotFound: they need a table, and build is "
+          "False.")
       .def("prefetch", &Prefetch, "layer"_a, "chunks"_a,
            nb::sig("def prefetch(self, layer: int, chunks: typing.Any) -> None"),
            "Reads in the background what a fetch of these chunks would read from the disk. "
