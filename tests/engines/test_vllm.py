@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Property: vLLM with cairn.vllm.CairnConnector says what it says without it, and computes less: in the same
-process, and in another one after a SIGKILL in mid-generation, to the largest whole block below the prompt. What
-cannot be loaded is computed again; what cannot be kept is not; state of another model is never taken.
+process, and in another one after a SIGKILL in mid-generation, to the largest whole block below the prompt. So does
+`vllm serve`. What cannot be loaded is computed again; what cannot be kept is not; state of another model is never
+taken.
 Method: real engines in processes of their own, tokens and logprobs beside a process without Cairn, since counters of
 hits prove nothing.
 
@@ -22,6 +23,7 @@ import pytest
 
 import cairn
 import vllm_process
+import vllm_server
 from conftest import OwnLlama
 
 BLOCK = vllm_process.BLOCK
@@ -190,3 +192,19 @@ def test_another_model_and_a_full_disk(runs):
         same(ours, theirs)
         assert ours["cached"] == 0
     assert "Cairn keeps nothing more of request" in log and "NoSpace" in log
+
+
+def test_a_server_that_was_killed_goes_on(runs, exported, tmp_path):
+    """By the command of docs/engines.md, with the engine in a process of its own."""
+    (tmp_path / "model").symlink_to(exported.huggingface)
+    job = {**LONG, "tokens": 20}
+    answers = []
+    for name in ("first", "second"):
+        with vllm_server.Server(tmp_path, name) as server:
+            answers.append(server.complete(job))
+            server.kill()
+    first, second = answers
+    plain = {key: runs.plain[1][0][key][:20] for key in ("ids", "logprobs")}
+    for answer in answers:
+        same(answer, {**plain, "prompt": runs.plain[1][0]["prompt"]})
+    assert (first["cached"], second["cached"]) == (0, whole(len(second["prompt"]) - 1))
