@@ -21,7 +21,7 @@ class ShadowLowRankGrowthTest : public ShadowLowRankTest {
     return options;
   }
 
-  // What a step of a layer chooses, and the keys that it rebuilds.
+  // The choice of a step of a layer, and the keys that it rebuilds.
   std::vector<std::byte> Rebuilt(ShadowSession& session, uint32_t layer, uint64_t seed) {
     std::vector<std::byte> all;
     io::SimRandom random(seed);
@@ -229,7 +229,7 @@ TEST_F(ShadowLowRankGrowthTest, AnExtendThatFailsIsSaidAndTriedAgain) {
   EXPECT_GT(renewed, 10);
 }
 
-// What a failed one read may be gone: the branch was rewound, and has other keys there.
+// After a failed Extend the branch may be rewound, and have other keys where it had read.
 TEST_F(ShadowLowRankGrowthTest, AfterAFailureTheBranchMayHaveOtherKeys) {
   Start({.seed = 6, .fail_kinds = gpu::kFailAny, .fail_at = UINT64_MAX});
   Find();

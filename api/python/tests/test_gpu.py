@@ -46,7 +46,7 @@ def test_a_restore_into_device_memory_and_an_append_from_it(store, spec, gpu, kv
     assert held.device == "cuda:0" and held.writable
     table = [6, 1, 3]
     chat.restore(held.view(table=table))
-    # What is on the device, and nothing else in the blocks.
+    # The blocks have the rows of the device's memory, and nothing else.
     bits = np.zeros(memory.bytes, np.uint8)
     memory.copy_out(bits)
     blocks = bits.view(np.uint16).reshape(2, 2, 8, 16, 2, 4)[:, :, table].reshape(2, 2, TOKENS, 2, 4)
