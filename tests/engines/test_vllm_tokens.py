@@ -16,7 +16,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec)
 from vllm.v1.request import Request, RequestStatus
 
 import cairn
@@ -61,13 +62,16 @@ class Engine:
         self.worker = KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, cache)
         self.scheduler = KVConnectorFactory.create_connector(config, KVConnectorRole.SCHEDULER, cache)
         self.groups = cache.kv_cache_groups
+        self.worker.register_kv_caches(self.make(order))
+
+    def make(self, order):
         shape = {"NHD": (BLOCKS, BLOCK, HEADS, 2 * DIM), "HND": (BLOCKS, HEADS, BLOCK, 2 * DIM)}[order]
         self.tensors = {}
         for group in self.groups:
             for name in group.layer_names:
                 tensor = torch.zeros(shape, dtype=torch.bfloat16)
                 self.tensors[name] = tensor.transpose(1, 2) if order == "NHD" else tensor
-        self.worker.register_kv_caches(self.tensors)
+        return self.tensors
 
     def rows(self, tokens, begin):
         """What a model has of these tokens from `begin` on: [token][group, layer][head][element]."""
@@ -226,6 +230,74 @@ def test_a_cancelled_load_holds_nothing(exported, monkeypatch, tmp_path):
     # The last one computed a token before it was over.
     assert [info.length for info in store.list_branches("cancelled")[0]] == [100]
     assert not engine.worker._shared.sequences
+    engine.close()
+
+
+class DeviceTensor:
+    """As much of a CUDA tensor as the connector asks for, in the memory of a simulated device."""
+
+    device = torch.device("cuda:0")
+
+    def __init__(self, memory, shape):
+        self.memory, self.shape = memory, shape
+        self._dense = memory.tensor(list(shape), "bf16")
+
+    def dim(self):
+        return len(self.shape)
+
+    def __getitem__(self, part):
+        assert part == (..., slice(0, self.shape[-1])), "one plane: all elements of the rows"
+        return self._dense
+
+
+class DeviceEngine(Engine):
+    """The worker's blocks are in a device's memory; `tensors` are copies on the host, brought up to date as needed."""
+
+    def __init__(self, config, cache, gpu):
+        self.gpu, self.there = gpu, {}
+        super().__init__(config, cache, "HND")
+
+    def make(self, order):
+        shape = (BLOCKS, 1, BLOCK, 2 * DIM)
+        self.tensors = {name: torch.zeros(shape, dtype=torch.bfloat16) for name in self.groups[0].layer_names}
+        for name, host in self.tensors.items():
+            memory = self.gpu.allocate(host.nbytes)
+            memory.copy_in(host.view(torch.uint8))
+            self.there[name] = DeviceTensor(memory, shape)
+        return self.there
+
+    def rows(self, tokens, begin):
+        return super().rows(tokens, begin)[:, :, :1]
+
+    def compute(self, index, name, tokens, begin, tables):
+        host, memory = self.tensors[name], self.there[name].memory
+        memory.copy_out(host.view(torch.uint8))
+        super().compute(index, name, tokens, begin, tables)
+        memory.copy_in(host.view(torch.uint8))
+
+    def read(self, count, tables):
+        for name, host in self.tensors.items():
+            self.there[name].memory.copy_out(host.view(torch.uint8))
+        return super().read(count, tables)
+
+
+def test_blocks_on_a_device(exported, monkeypatch, tmp_path):
+    """Of one plane (MLA), since torch has no tensors of a simulated device; its stream stands for torch's."""
+    gpu = cairn.Gpu.simulated(0)
+    monkeypatch.setattr(_vllm_settings, "current_platform", types.SimpleNamespace(is_cuda=lambda: True))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cairn.Gpu, "open", staticmethod(lambda ordinal: gpu))
+    events = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: types.SimpleNamespace(
+        record_event=lambda: events.append(1) or types.SimpleNamespace(cuda_event=0)))
+    latent = MLAAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=2 * DIM, dtype=torch.bfloat16)
+    engine = DeviceEngine(*config_of(exported, monkeypatch, tmp_path / "store", latent), gpu)
+    prompt, drawn = [3 * i % 97 for i in range(101)], [40, 41, 42]
+    assert engine.run(request_of("first", prompt), table(1), drawn)[0] == 0
+    other = [*prompt, *drawn[:2], 9, 9]
+    loaded, rows = engine.run(request_of("second", other), table(11), [1])
+    assert loaded == 103 and torch.equal(rows[:103], engine.rows(other, 0)[:103])
+    assert len(events) >= 5  # Of each save, and of the load.
     engine.close()
 
 
