@@ -15,7 +15,7 @@ class ShadowTableTest : public ShadowTest {
  protected:
   engine::ShadowMeans Means() {
     const SparseArenaState::Means means = chat_.core()->MakeSparseMeans(nullptr);
-    return {means.write, means.coalesced, means.reads, means.derived};
+    return {means.write, means.coalesced, means.reads, means.derived, means.totals};
   }
   // Other rows from there on.
   void Redraw(uint64_t begin, uint64_t end) {
