@@ -10,11 +10,6 @@ namespace cairn {
 
 namespace {
 
-engine::ShadowMeans MeansOf(StoreCore& core) {
-  const SparseArenaState::Means means = core.MakeSparseMeans(nullptr);
-  return {means.write, means.coalesced, means.reads, means.derived, means.totals};
-}
-
 // In a child of fork() nobody may free what these wait for.
 bool IsOurs(const std::shared_ptr<ShadowSessionState>& state) {
   return state != nullptr && state->arena().means().write->lifecycle->CheckProcess().ok();
@@ -38,7 +33,7 @@ auto OnState(const std::shared_ptr<ShadowSessionState>& state, Body&& body)
 Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of) {
   return OnCore(branch.core(), [&](StoreCore& core) -> Result<ShadowInfo> {
     CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
-    const engine::ShadowMeans means = MeansOf(core);
+    const engine::ShadowMeans means = core.MakeSparseMeans(nullptr);
     CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
                            ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
     ShadowInfo info = engine::InfoOf(shape);
@@ -56,7 +51,7 @@ Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of) {
 
 Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of) {
   return OnCore(branch.core(), [&](StoreCore& core) -> Result<ShadowInfo> {
-    const engine::ShadowMeans means = MeansOf(core);
+    const engine::ShadowMeans means = core.MakeSparseMeans(nullptr);
     CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
                            ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
     ShadowInfo info = engine::InfoOf(shape);
@@ -70,7 +65,7 @@ Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of) {
 Status DropShadow(const Branch& branch, const ShadowOf& of) {
   return OnCore(branch.core(), [&](StoreCore& core) -> Status {
     CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
-    const engine::ShadowMeans means = MeansOf(core);
+    const engine::ShadowMeans means = core.MakeSparseMeans(nullptr);
     CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
                            ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
     if (shape.is_dense()) return Status(StatusCode::kNotFound, "shadow: the context is too short");

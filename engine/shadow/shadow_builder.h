@@ -12,21 +12,13 @@
 #include <cstdint>
 
 #include "cairn/shadow_session.h"
-#include "engine/commit/coalesced_appends.h"
-#include "engine/restore/branch_reads.h"
 #include "engine/restore/derived_tables.h"
 #include "engine/shadow/shadow_shape.h"
-#include "engine/sparse/sparse_counters.h"
+#include "engine/sparse/sparse_arena.h"
 
 namespace cairn::engine {
 
-struct ShadowMeans {
-  const WriteMeans* write = nullptr;
-  CoalescedAppends* coalesced = nullptr;
-  BranchReads* reads = nullptr;
-  DerivedTables* derived = nullptr;
-  SparseTotals* totals = nullptr;
-};
+using ShadowMeans = SparseArenaState::Means;
 
 // Of the branch's tokens before `end`, all by default. kNotFound; kInvalidArgument names the field.
 Result<ShadowShape> ShapeOfBranch(const ShadowMeans& means, BranchId branch, uint32_t group,

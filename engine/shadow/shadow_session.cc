@@ -32,11 +32,6 @@ Result<std::shared_ptr<ShadowSessionState>> ShadowSessionState::Make(
   return state;
 }
 
-engine::ShadowMeans ShadowSessionState::ShadowMeansOf() const {
-  const SparseArenaState::Means& means = arena_->means();
-  return {means.write, means.coalesced, means.reads, means.derived, means.totals};
-}
-
 Status ShadowSessionState::Open(BranchId branch) {
   const SparseArenaState::Means& means = arena_->means();
   CAIRN_ASSIGN_OR_RETURN(
@@ -144,7 +139,7 @@ Status ShadowSessionState::Upload(const Put& put) {
 // Of the content that the session has on lease: the branch may have been rewound meanwhile, and
 // have other tokens there.
 Status ShadowSessionState::FindTable(engine::DerivedTables::Found* found) {
-  const engine::ShadowMeans means = ShadowMeansOf();
+  const engine::ShadowMeans& means = arena_->means();
   auto there = engine::FindShadowTable(means, source_->branch(), shape_);
   if (there.status().code() == StatusCode::kNotFound && options_.build) {
     CAIRN_ASSIGN_OR_RETURN(info_.tokens_read,

@@ -84,7 +84,6 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   Status PutChunks(size_t row, engine::DeviceUpload * upload);
   Status CheckLayer(uint32_t layer) const;
   Status CheckWhole() const;
-  engine::ShadowMeans ShadowMeansOf() const;
   // Of the tokens that are always attended to, those before the newest.
   uint64_t always_tokens() const {
     return uint64_t{shape_.always_chunks()} * shape_.spec.chunk_tokens;

@@ -13,10 +13,7 @@ namespace {
 
 class ShadowTableTest : public ShadowTest {
  protected:
-  engine::ShadowMeans Means() {
-    const SparseArenaState::Means means = chat_.core()->MakeSparseMeans(nullptr);
-    return {means.write, means.coalesced, means.reads, means.derived, means.totals};
-  }
+  engine::ShadowMeans Means() { return chat_.core()->MakeSparseMeans(nullptr); }
   // Other rows from there on.
   void Redraw(uint64_t begin, uint64_t end) {
     io::SimRandom random(99);

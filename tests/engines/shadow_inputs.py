@@ -59,6 +59,24 @@ def queries(number):
     return (30 * numbers(10_000 + number, 1, HEADS * GROUP, 1, ROW)).to(torch.bfloat16)
 
 
+def told(value):
+    """As the record has arguments and results."""
+    if isinstance(value, torch.Tensor):
+        return [str(value.dtype), *value.shape]
+    if isinstance(value, tuple):
+        return [told(one) for one in value]
+    return value if value is None or isinstance(value, int) else "function"
+
+
+def call_step(call, layer, step, query):
+    """A layer of a step, as the published model calls it: (positions, keys, values)."""
+    keys, values = new_row(layer, step)
+    call("update_kv_cache", new_k_cache=keys, new_v_cache=values, layer_idx=layer)
+    at = call("get_retrieval_position_ids", layer_idx=layer, query_states=query)
+    values = call("get_value_cache", layer_idx=layer, position_ids=at)
+    return at, call("get_key_cache", layer_idx=layer, position_ids=at, rope_func=rotated, cos_sin_cache=None), values
+
+
 def attention(query, keys, values):
     """[HEADS * GROUP, ROW], in double. Of a tenth of the query, so that more than a few rows matter."""
     heads = query[0, :, 0].double().view(HEADS, GROUP, ROW) / 10

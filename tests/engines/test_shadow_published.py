@@ -15,7 +15,7 @@ import torch
 
 import cairn
 import shadow_inputs as made
-from cairn.shadow import KV_Cache, ShadowKVCache
+from cairn.shadow import KV_Cache, ShadowKVCache, with_budget
 
 RECORD = json.loads((pathlib.Path(__file__).parent / "shadow_published.json").read_text())
 
@@ -32,9 +32,9 @@ class Replay:
         recorded = self.calls[self.at]
         self.at += 1
         assert recorded["method"] == name
-        assert recorded["arguments"] == {key: told(one) for key, one in arguments.items()}
+        assert recorded["arguments"] == {key: made.told(one) for key, one in arguments.items()}
         result = getattr(self.cache, name)(**arguments)
-        assert told(result) == recorded["result"], name
+        assert made.told(result) == recorded["result"], name
         return result
 
     def skip(self, name):
@@ -47,21 +47,6 @@ class Replay:
         assert capsys.readouterr().out.count("\n") == lines
 
 
-def told(value):
-    if isinstance(value, torch.Tensor):
-        return [str(value.dtype), *value.shape]
-    if isinstance(value, tuple):
-        return [told(one) for one in value]
-    return value if value is None or isinstance(value, int) else "function"
-
-
-def published_spec():
-    fields = ("chunk_tokens", "keys", "landmark_bits", "local_tokens", "sink_tokens", "outlier_share", "outlier_chunks",
-              "rank", "rank_energy")
-    spec = cairn.ShadowSpec.published(made.HEADS * made.ROW)
-    return cairn.ShadowSpec(**{field: getattr(spec, field) for field in fields}, budget_tokens=made.BUDGET)
-
-
 def rows_of(layer, step):
     """(keys, values), each [heads, tokens, row]: the prompt's, then the generated ones."""
     _, keys, values = made.prompt(layer)
@@ -71,7 +56,7 @@ def rows_of(layer, step):
 
 def test_published_calls_of_the_sparse_cache_give_the_same_rows(capsys):
     record = RECORD["ShadowKVCache"]
-    spec = published_spec()
+    spec = with_budget(cairn.ShadowSpec.published(made.HEADS * made.ROW), made.BUDGET)
     assert (spec.chunk_tokens, spec.outlier_chunks, spec.local_tokens, spec.rank) == (
         made.CHUNK, made.OUTLIERS, made.LOCAL * made.CHUNK, made.RANK)
     with ShadowKVCache(made.CONFIG, max_length=2048, device="cpu", spec=spec, store=":memory:") as cache:
@@ -95,13 +80,9 @@ def test_published_calls_of_the_sparse_cache_give_the_same_rows(capsys):
 
 
 def check_step(replay, recorded, layer, step):
-    keys, values = made.new_row(layer, step)
-    replay.call("update_kv_cache", new_k_cache=keys, new_v_cache=values, layer_idx=layer)
     query = made.queries(recorded["queries"])
-    at = replay.call("get_retrieval_position_ids", layer_idx=layer, query_states=query)
+    at, keys, values = made.call_step(replay.call, layer, step, query)
     assert at[0].tolist() == recorded["positions"]
-    values = replay.call("get_value_cache", layer_idx=layer, position_ids=at)
-    keys = replay.call("get_key_cache", layer_idx=layer, position_ids=at, rope_func=made.rotated, cos_sin_cache=None)
     all_keys, all_values = rows_of(layer, step)
     chosen = at[0].unsqueeze(-1).expand(-1, -1, made.ROW)
     assert torch.equal(values[0, :, -at.shape[2]:], all_values.gather(1, chosen))

@@ -49,19 +49,11 @@ class Recorder:
     def call(self, name, **arguments):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             result = getattr(self.cache, name)(**arguments)
-        self.calls.append({"method": name, "arguments": {key: self._told(one) for key, one in arguments.items()},
-                           "result": self._told(result)})
+        self.calls.append({"method": name, "arguments": {key: made.told(one) for key, one in arguments.items()},
+                           "result": made.told(result)})
         if printed.getvalue():
             self.calls[-1]["lines"] = printed.getvalue().count("\n")
         return result
-
-    @staticmethod
-    def _told(value):
-        if isinstance(value, torch.Tensor):
-            return [str(value.dtype), *value.shape]
-        if isinstance(value, tuple):
-            return [Recorder._told(one) for one in value]
-        return value if value is None or isinstance(value, int) else "function"
 
 
 def clear_queries(cache, layer, number):
@@ -90,14 +82,9 @@ def record_shadow(module):
     steps, number = [], 0
     for step in range(made.STEPS):
         for layer in range(made.LAYERS):
-            keys, values = made.new_row(layer, step)
-            recorder.call("update_kv_cache", new_k_cache=keys, new_v_cache=values, layer_idx=layer)
             number = clear_queries(recorder.cache, layer, number) + 1
             query = made.queries(number - 1)
-            at = recorder.call("get_retrieval_position_ids", layer_idx=layer, query_states=query)
-            values = recorder.call("get_value_cache", layer_idx=layer, position_ids=at)
-            keys = recorder.call("get_key_cache", layer_idx=layer, position_ids=at, rope_func=made.rotated,
-                                 cos_sin_cache=None)
+            at, keys, values = made.call_step(recorder.call, layer, step, query)
             output = made.attention(query, keys, values)
             steps.append({"queries": number - 1, "positions": [sorted(head.tolist()) for head in at[0]],
                           "output": [[round(x, 4) for x in head] for head in output.tolist()]})

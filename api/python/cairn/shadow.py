@@ -25,7 +25,7 @@ from ._errors import InvalidArgument, InvalidState
 from ._shadow_sequences import Sequences, Shape
 from ._shadow_steps import PINNED_BYTES, Card, Simulated, Steps
 
-__all__ = ["KV_Cache", "ShadowKVCache"]
+__all__ = ["KV_Cache", "ShadowKVCache", "with_budget"]
 
 
 def _device(device):
@@ -257,8 +257,13 @@ class ShadowKVCache(_Kept):
         print(line)
 
 
-def _check_spec(branch, spec):
-    """InvalidArgument where such a shadow cannot be, before there is anything to make it of."""
+def with_budget(spec, tokens):
+    """The same ShadowSpec with another budget_tokens; 0: its default. One table serves both."""
     fields = ("chunk_tokens", "keys", "landmark_bits", "local_tokens", "sink_tokens", "outlier_share", "outlier_chunks",
               "rank", "rank_energy")
-    branch.find_shadow(_core.ShadowSpec(**{field: getattr(spec, field) for field in fields}), end=0)
+    return _core.ShadowSpec(**{field: getattr(spec, field) for field in fields}, budget_tokens=tokens)
+
+
+def _check_spec(branch, spec):
+    """InvalidArgument where such a shadow cannot be, before there is anything to make it of."""
+    branch.find_shadow(with_budget(spec, 0), end=0)
