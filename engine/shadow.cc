@@ -35,13 +35,13 @@ Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of) {
     CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
     const engine::ShadowMeans means = core.MakeSparseMeans(nullptr);
     CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
-                           ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
+                           engine::ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
     ShadowInfo info = engine::InfoOf(shape);
     if (shape.is_dense()) return info;
-    auto found = FindShadowTable(means, branch.id(), shape);
+    auto found = engine::FindShadowTable(means, branch.id(), shape);
     if (found.status().code() == StatusCode::kNotFound) {
-      CAIRN_ASSIGN_OR_RETURN(info.tokens_read, MakeShadowTable(means, branch.id(), shape));
-      found = FindShadowTable(means, branch.id(), shape);
+      CAIRN_ASSIGN_OR_RETURN(info.tokens_read, engine::MakeShadowTable(means, branch.id(), shape));
+      found = engine::FindShadowTable(means, branch.id(), shape);
     }
     CAIRN_RETURN_IF_ERROR(found.status());
     info.table_bytes = found->table->info().bytes;
@@ -53,10 +53,10 @@ Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of) {
   return OnCore(branch.core(), [&](StoreCore& core) -> Result<ShadowInfo> {
     const engine::ShadowMeans means = core.MakeSparseMeans(nullptr);
     CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
-                           ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
+                           engine::ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
     ShadowInfo info = engine::InfoOf(shape);
     if (shape.is_dense()) return info;
-    CAIRN_ASSIGN_OR_RETURN(const auto found, FindShadowTable(means, branch.id(), shape));
+    CAIRN_ASSIGN_OR_RETURN(const auto found, engine::FindShadowTable(means, branch.id(), shape));
     info.table_bytes = found.table->info().bytes;
     return info;
   });
@@ -67,9 +67,9 @@ Status DropShadow(const Branch& branch, const ShadowOf& of) {
     CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
     const engine::ShadowMeans means = core.MakeSparseMeans(nullptr);
     CAIRN_ASSIGN_OR_RETURN(const engine::ShadowShape shape,
-                           ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
+                           engine::ShapeOfBranch(means, branch.id(), of.group, of.spec, of.end));
     if (shape.is_dense()) return Status(StatusCode::kNotFound, "shadow: the context is too short");
-    CAIRN_ASSIGN_OR_RETURN(const auto found, FindShadowTable(means, branch.id(), shape));
+    CAIRN_ASSIGN_OR_RETURN(const auto found, engine::FindShadowTable(means, branch.id(), shape));
     return means.derived->Drop(found.owner);
   });
 }
