@@ -41,6 +41,7 @@ class Run {
     model_.identity.name = "shadow";
     model_.groups = {LayerGroup::FullAttention(kLayers, kHeads, kChannels, Dtype::kBf16)};
     model_.groups[0].inv_freq = RotaryFrequencies(kChannels, 10'000.0);
+    for (ShadowSpec& spec : specs_) spec = DrawSpec(&random_);
   }
 
   ShadowStepsResult All() {
@@ -304,7 +305,6 @@ class Run {
     }
     spec.chunk_tokens = spec.keys == ShadowKeys::kExact ? 4 : 2u << random->Below(3);
     spec.landmark_bits = 4u << random->Below(3);
-    spec.budget_tokens = 32 * static_cast<uint32_t>(random->Below(3));
     return spec;
   }
 
@@ -314,7 +314,8 @@ class Run {
     session->content = known.content;
     session->length = known.length;
     session->id = known.branch.id();
-    session->spec = DrawSpec(random);
+    session->spec = specs_[random->Below(specs_.size())];
+    session->spec.budget_tokens = 32 * static_cast<uint32_t>(random->Below(3));
     session->stream = stream;
     session->gpu = &*gpu_;
     const uint64_t changes = changes_;
@@ -517,6 +518,8 @@ class Run {
   io::SimRandom random_;
   io::SimWorld machine_;
   ModelSpec model_;
+  std::array<ShadowSpec, 2>
+      specs_;  // So few that sessions find tables of others, and lengthen them.
   std::shared_ptr<gpu::HostDevice> device_;
   std::optional<Gpu> gpu_;
   Store store_;
