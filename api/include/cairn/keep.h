@@ -67,7 +67,8 @@ struct NamespacePolicy {
   // A cap on the content of its branches: stored bytes of content in tables, raw bytes of KV and
   // tokens that are still in the log. Content belongs to the namespace of the branch that wrote it,
   // until nothing needs it any more. Appends beyond are kNoSpace with
-  // StatusReason::kNamespaceQuota, or wait for eviction in the namespace.
+  // StatusReason::kNamespaceQuota, or wait for eviction in the namespace. Where something may go,
+  // that begins in the background from seven eighths on, and ends at three quarters.
   uint64_t max_bytes = UINT64_MAX;
   std::optional<Evict> evict{};  // Nothing: as Options::evict says.
   Persist persist = Persist::kAlways;
