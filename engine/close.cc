@@ -68,7 +68,7 @@ Status StoreCore::Close() {
   committer_.mutex().lock();
   committer_.mutex().unlock();
   Status status = coalesced_.EndAll();
-  lifecycle_.AwaitUses();
+  lifecycle_.AwaitCalls();
   arrivals_.Stop();
   executor_->Stop();  // Finishes posted jobs. They look for it here.
   reads_.Stop();

@@ -48,7 +48,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
 
   Status PutFromGpu(uint32_t layer, const KvView& kv, uintptr_t ready) {
     if (kv.groups.size() != 1) return Bad("PutFromGpu takes a view of one group");
-    const engine::Lifecycle::Use use(core_->write_means().lifecycle);
+    const engine::Lifecycle::Call call(core_->write_means().lifecycle);
     CAIRN_RETURN_IF_ERROR(core_->lifecycle().CheckUsable());
     CAIRN_RETURN_IF_ERROR(CheckPut(layer, kv));
     CAIRN_RETURN_IF_ERROR(puts_->Put(layer, kv, ready));
@@ -74,7 +74,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
     if (!ticket.ok()) {  // Nothing was applied: it may be tried again, or aborted.
       views_.clear();
       puts_->Uncommit();
-      keep_.reset();
+      owner_.reset();
       ended_.store(false);
       if (aborted_.load()) Abort();  // Another handle aborted it meanwhile.
     }
@@ -145,8 +145,8 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
       return Bad("states are given to Commit in host memory");
     }
     if (!views_.empty()) whole.kv = &kv_;
-    keep_ = options.keep;  // Freed when no put is read any more.
-    engine::Drafted drafted{.keep = shared_from_this(), .version = version_};
+    owner_ = options.owner;  // Freed when no put is read any more.
+    engine::Drafted drafted{.owner = shared_from_this(), .version = version_};
     if (has_puts_.load(std::memory_order_acquire)) drafted.arrival = puts_->arrival();
     return core_->appender().Append(id_, whole, options, std::move(drafted));
   } catch (const std::bad_alloc&) {
@@ -160,7 +160,7 @@ class [[gnu::visibility("hidden")]] DraftState : public std::enable_shared_from_
     return Status(StatusCode::kInvalidState, "the draft was committed or aborted");
   }
 
-  std::shared_ptr<const void> keep_;  // AppendOptions::keep of the commit.
+  std::shared_ptr<const void> owner_;  // AppendOptions::owner of the commit.
   const std::shared_ptr<StoreCore> core_;
   const BranchId id_;
   const uint64_t length_, version_;  // Of the branch at BeginAppend.

@@ -80,7 +80,7 @@ Result<ShadowSession> ShadowSession::Open(const SparseArena& arena, const Branch
     CAIRN_RETURN_IF_ERROR(core.lifecycle().CheckWritable());
     const std::shared_ptr<SparseArenaState> on = arena.state();
     if (on == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
-    if (on->means().keep.get() != &core) {
+    if (on->means().owner.get() != &core) {
       return Status(StatusCode::kInvalidArgument, "shadow: the branch is of another store");
     }
     CAIRN_ASSIGN_OR_RETURN(auto state, ShadowSessionState::Make(on, branch.id(), options));

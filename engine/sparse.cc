@@ -41,7 +41,7 @@ Result<SparseArena> SparseArena::Make(const Store& store, const Gpu& gpu,
 
 Result<SparseSession> SparseArena::Open(const Branch& branch, const SparseOptions& options) {
   return OnState(state_, [&](SparseArenaState& arena) -> Result<SparseSession> {
-    const auto* const core = static_cast<const StoreCore*>(arena.means().keep.get());
+    const auto* const core = static_cast<const StoreCore*>(arena.means().owner.get());
     CAIRN_RETURN_IF_ERROR(core->lifecycle().CheckProcess());
     CAIRN_RETURN_IF_ERROR(core->lifecycle().CheckWritable());
     if (branch.core().get() != core) {

@@ -115,7 +115,7 @@ Result<Store::WriteResult> StoreCore::Write(const WriteBatch& batch, const Appen
 }
 
 Result<RefreshResult> StoreCore::Refresh() {
-  const engine::Lifecycle::Use use(&lifecycle_);
+  const engine::Lifecycle::Call call(&lifecycle_);
   CAIRN_RETURN_IF_ERROR(lifecycle_.CheckUsable());
   if (!options_.read_only) {
     return Status(StatusCode::kInvalidState, path_ + ": a store that writes shows all there is");
@@ -136,7 +136,7 @@ Status StoreCore::ResumeBackground() {
 }
 
 Result<VerifyReport> StoreCore::Verify(VerifyLevel level, const VerifyProgress& progress) {
-  const engine::Lifecycle::Use use(&lifecycle_);
+  const engine::Lifecycle::Call call(&lifecycle_);
   CAIRN_RETURN_IF_ERROR(lifecycle_.CheckUsable());
   if (level > VerifyLevel::kAll) {
     return Status(StatusCode::kInvalidArgument, "level is none of kHeaders, kIndex and kAll");
@@ -196,7 +196,7 @@ SparseArenaState::Means StoreCore::MakeSparseMeans(std::shared_ptr<StoreCore> se
           .reads = &reads_,
           .derived = &derived_,
           .totals = &sparse_totals_,
-          .keep = std::move(self)};
+          .owner = std::move(self)};
 }
 
 }  // namespace cairn

@@ -25,7 +25,7 @@ Status AppendKept(std::shared_ptr<PutViews> put, const cairn_delta* delta,
   auto arrays = std::make_shared<AppendArrays>();
   CAIRN_RETURN_IF_ERROR(arrays->Fill(delta));
   arrays->put = std::move(put);
-  converted.keep = arrays;
+  converted.owner = arrays;
   CAIRN_RETURN_IF_ERROR(
       Give(ticket, [&] { return append(arrays->delta, std::as_const(converted)); }));
   arrays->TellWhenReleased(read.released, read.released_context);

@@ -81,7 +81,7 @@ cairn_code cairn_branch_restore_async(const cairn_branch* branch,
     auto arrays = std::make_shared<RestoreArrays>();
     CAIRN_RETURN_IF_ERROR(arrays->Fill(&read));
     cairn::RestoreRequest converted = arrays->request;
-    converted.keep = arrays;
+    converted.owner = arrays;
     CAIRN_RETURN_IF_ERROR(
         Give(ticket, [&] { return branch->value.RestoreAsync(converted, Words(progress)); }));
     arrays->TellWhenReleased(read.released, read.released_context);

@@ -10,11 +10,11 @@ namespace cairn {
 namespace {
 
 std::string Versus(const std::string& field, uint64_t ours, uint64_t theirs) {
-  return field + ": " + std::to_string(ours) + " against " + std::to_string(theirs);
+  return field + " is " + std::to_string(ours) + ", not " + std::to_string(theirs);
 }
 
 std::string Versus(const std::string& field, const std::string& ours, const std::string& theirs) {
-  return field + ": " + Quoted(ours) + " against " + Quoted(theirs);
+  return field + " is " + Quoted(ours) + ", not " + Quoted(theirs);
 }
 
 // Fields that can be unset; 0 means unset.

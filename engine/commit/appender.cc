@@ -82,7 +82,7 @@ Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOpt
                         .delta = kept,
                         .expected = expected,
                         .model = std::move(model),
-                        .keep = std::move(drafted.keep),
+                        .owner = std::move(drafted.owner),
                         .kv_shed = !keeps_kv,
                         .source = {.arrival = std::move(drafted.arrival)}},
                        options);

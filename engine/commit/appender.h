@@ -26,7 +26,7 @@ namespace cairn::engine {
 
 // Additions of a draft to an append.
 struct Drafted {
-  std::shared_ptr<void> keep{};       // Lives as long as a borrowed source is read.
+  std::shared_ptr<void> owner{};      // Lives as long as a borrowed source is read.
   std::optional<uint64_t> version{};  // kConflict unless the branch has that Head::version.
   Arrival arrival{};                  // When KV in host memory may be read.
 };

@@ -37,13 +37,13 @@ class ChangeResolver final : public Resolver {
     return {};
   }
   Status Resolve(CommitOps* ops) override {
-    died_before_ = ops->tree().table_uses().died_bytes();
+    died_before_ = ops->tree().table_usages().died_bytes();
     CAIRN_ASSIGN_OR_RETURN(ops->Next().op, resolve_(ops->tree()));
     return ops->Add();
   }
   void OnPlaced() override {
     if (committed().front().op.kind != OpKind::kRewind) return;
-    died_ = means_.tree().table_uses().died_bytes() - died_before_;
+    died_ = means_.tree().table_usages().died_bytes() - died_before_;
   }
 
  private:

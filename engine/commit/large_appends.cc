@@ -99,7 +99,7 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
 }
 
 Result<Applied> LargeAppends::Append(const Large& large) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
                          Begin(large.branch, LogBytes(large.model, large.delta), large.expected,
@@ -108,7 +108,7 @@ Result<Applied> LargeAppends::Append(const Large& large) {
 }
 
 Result<Ticket> LargeAppends::Post(Borrowed borrowed, const AppendOptions& options) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   const BranchId id = borrowed.branch;
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, Begin(id, LogBytes(*borrowed.model, borrowed.delta),

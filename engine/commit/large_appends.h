@@ -55,14 +55,14 @@ class LargeAppends {
   // On the calling thread. Waits for another large append of the branch.
   Result<Applied> Append(const Large& large);
 
-  // As a job. Neither call waits for another large append of the branch: kBusy. `keep` lives as
+  // As a job. Neither call waits for another large append of the branch: kBusy. `owner` lives as
   // long as the delta's memory is read.
   struct Borrowed {
     BranchId branch{};
     Delta delta;
     Expected expected;
     std::shared_ptr<const ModelSpec> model;
-    std::shared_ptr<void> keep{};
+    std::shared_ptr<void> owner{};
     bool kv_shed = false;
     Source source{};
   };

@@ -11,14 +11,14 @@ namespace cairn::engine {
 Lifecycle::Lifecycle(io::Scheduler& scheduler, std::string directory, const Options* options)
     : scheduler_(scheduler), directory_(std::move(directory)), options_(*options) {}
 
-Lifecycle::Use::~Use() {
-  of_->uses_.fetch_sub(1);
-  if (!of_->open_.load()) of_->scheduler_.WakeAll(of_->uses_);
+Lifecycle::Call::~Call() {
+  of_->calls_.fetch_sub(1);
+  if (!of_->open_.load()) of_->scheduler_.WakeAll(of_->calls_);
 }
 
-void Lifecycle::AwaitUses() {
-  for (uint32_t uses = uses_.load(); uses != 0; uses = uses_.load()) {
-    scheduler_.Wait(uses_, uses, io::kNoDeadline);
+void Lifecycle::AwaitCalls() {
+  for (uint32_t calls = calls_.load(); calls != 0; calls = calls_.load()) {
+    scheduler_.Wait(calls_, calls, io::kNoDeadline);
   }
 }
 

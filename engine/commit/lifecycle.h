@@ -34,20 +34,20 @@ class Lifecycle {
   const std::atomic<bool>& open() const { return open_; }
 
   // Held by calls that use the executor, which ends in the store's Close: Close waits for them. A
-  // call takes it before it checks whether the store is open, so Close either sees the use, or the
+  // call takes it before it checks whether the store is open, so Close either sees the call, or the
   // call sees that the store is closed.
-  class Use {
+  class Call {
    public:
-    explicit Use(Lifecycle* of) : of_(of) { of_->uses_.fetch_add(1); }
-    ~Use();
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
+    explicit Call(Lifecycle* of) : of_(of) { of_->calls_.fetch_add(1); }
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
 
    private:
     Lifecycle* const of_;
   };
   // REQUIRES: closed.
-  void AwaitUses();
+  void AwaitCalls();
 
   // --- Every public entry calls this before anything else. In a child of fork() no lock may be
   // taken, since a thread of the parent may have held it, and nothing shared may be written.
@@ -78,7 +78,7 @@ class Lifecycle {
   const uint64_t opened_wall_ns_ = scheduler_.WallNs();
   const uint64_t opened_ns_ = scheduler_.MonotonicNs();
   std::atomic<bool> open_{false};
-  std::atomic<uint32_t> uses_{0};
+  std::atomic<uint32_t> calls_{0};
 };
 
 }  // namespace cairn::engine

@@ -18,7 +18,7 @@ bool KeepsKv(const Head& head, const AppendOptions& options) {
 }
 
 Status CheckQuota(const Head& head, uint64_t more) {
-  const NamespaceUse& use = *head.use;
+  const NamespaceUsage& use = *head.use;
   if (use.HasRoom(more)) return Status::Ok();
   use.refused_bytes = use.bytes + use.coalesced_bytes + more;
   return Status(StatusCode::kNoSpace,

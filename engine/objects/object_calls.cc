@@ -64,7 +64,7 @@ Result<ObjectPuts::Into> ObjectSpace::IntoOf(const PutOptions& options) const {
 
 Result<std::vector<PutResult>> ObjectSpace::Put(std::span<const ObjectPut> puts,
                                                 const PutOptions& options) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_ASSIGN_OR_RETURN(const ObjectPuts::Into into, IntoOf(options));
   std::vector<PutResult> results(puts.size());
   uint64_t sequence = 0;
@@ -84,7 +84,7 @@ Result<std::vector<PutResult>> ObjectSpace::Put(std::span<const ObjectPut> puts,
 
 Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> puts,
                                                   const PutOptions& options) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   struct Job {
     std::string ns;
     PutOptions options;
@@ -138,7 +138,7 @@ Result<ObjectGets::From> ObjectSpace::FromOf(const GetOptions& options, size_t a
 
 Result<std::vector<GetResult>> ObjectSpace::Get(std::span<const ObjectGet> gets,
                                                 const GetOptions& options) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_ASSIGN_OR_RETURN(const ObjectGets::From from, FromOf(options, kObjectsAtOnce));
   std::vector<GetResult> results(gets.size());
   gets_.Run(
@@ -149,7 +149,7 @@ Result<std::vector<GetResult>> ObjectSpace::Get(std::span<const ObjectGet> gets,
 
 Result<std::vector<Ticket>> ObjectSpace::GetAsync(std::span<const ObjectGet> gets,
                                                   const GetOptions& options) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_ASSIGN_OR_RETURN(const ObjectGets::From from, FromOf(options, kObjectsAtOnceAsync));
   struct Job {
     std::vector<ObjectGet> gets;

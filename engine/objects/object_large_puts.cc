@@ -100,7 +100,7 @@ Result<ObjectPuts::Outcome> ObjectPuts::GiveName(const Into& into, const Put& pu
         if (fate == Fate::kReplaces) ops.push_back(DropOf(*there));
         Keep keep = put.keep;
         keep.pinned = into.options.pinned;
-        const NamespaceUse* const use = tree.FindNamespace(into.space);
+        const NamespaceUsage* const use = tree.FindNamespace(into.space);
         keep.ttl_ns =
             into.options.ttl_ns != 0 || use == nullptr ? into.options.ttl_ns : use->policy.ttl_ns;
         CAIRN_ASSIGN_OR_RETURN(ops.emplace_back(), ResolveKeep(tree, branch, keep));

@@ -65,7 +65,7 @@ Result<ObjectClassId> ObjectSpace::RegisterClass(const ObjectClass& object_class
 
 Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
                                          std::string_view ns, uint64_t lease_ns) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
@@ -145,7 +145,7 @@ ObjectInfo ObjectSpace::InfoOf(const Head& head, std::string_view key,
 }
 
 Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKey(key));
@@ -172,7 +172,7 @@ Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) 
 }
 
 Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::string_view cursor) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no objects");
@@ -277,7 +277,7 @@ Result<uint64_t> ObjectSpace::DropNamed(const std::string& space,
 
 Result<std::vector<Status>> ObjectSpace::Delete(std::span<const std::string_view> keys,
                                                 std::string_view ns, Durability durability) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(durability));
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));

@@ -19,7 +19,7 @@ void BranchReads::Start() {
 void BranchReads::Stop() { prefetcher_->Stop(); }
 
 Status BranchReads::RestoreMany(std::span<RestoreItem> items, uint64_t timeout_ns) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   for (const RestoreItem& item : items) {
     // A failure belongs to the tickets that it ended.
@@ -48,7 +48,7 @@ Result<RestoreResult> BranchReads::Restore(BranchId id, const RestoreRequest& re
 
 Result<Ticket> BranchReads::RestoreAsync(BranchId id, const RestoreRequest& request,
                                          LayerProgress* progress) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   const auto layers = std::make_shared<LayerWords>(*means_.world.scheduler, progress);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   auto state = std::make_shared<TicketState>(
@@ -69,7 +69,7 @@ Result<Ticket> BranchReads::RestoreAsync(BranchId id, const RestoreRequest& requ
 }
 
 Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   if (request.gpu.has_value()) {
     CAIRN_RETURN_IF_ERROR(reader_.FindGpu(*request.gpu, "prefetch: gpu").status());
@@ -99,7 +99,7 @@ Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
 }
 
 Status BranchReads::PrefetchNow(BranchId id, const PrefetchRequest& request) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   return reader_.Prefetch(id, request);
 }
@@ -123,7 +123,7 @@ Result<std::vector<TokenId>> BranchReads::ReadTokens(BranchId id, uint64_t begin
 }
 
 Result<Branch::StateAt> BranchReads::StateAt(BranchId id, uint64_t position, bool sampler) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
   static_cast<void>(coalesced_->Flush(id));  // A failure belongs to the tickets that it ended.
   CAIRN_ASSIGN_OR_RETURN(

@@ -51,7 +51,7 @@ Result<DerivedTables::Owner> DerivedTables::OwnerOf(BranchId branch, uint64_t po
 
 Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t position, uint32_t kind,
                                                  const Write& write) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
   Lease lease(means_);
   CAIRN_ASSIGN_OR_RETURN(Owner owner, OwnerOf(branch, position, kind, &lease.number));
@@ -74,7 +74,7 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
 }
 
 Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_most, uint32_t kind) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   Found found;
   {
     Committer::Lock lock;
@@ -85,7 +85,7 @@ Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_mo
 }
 
 Result<DerivedTables::Found> DerivedTables::FindFor(BranchId branch, const Owner& owner) {
-  const Lifecycle::Use use(means_.lifecycle);
+  const Lifecycle::Call call(means_.lifecycle);
   Found found;
   {
     Committer::Lock lock;

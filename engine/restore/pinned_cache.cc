@@ -49,7 +49,7 @@ PinnedCache::PinnedCache(std::unique_ptr<PinnedArena> arena, const GpuOptions& o
       cache_({.entry_bytes = 0, .name_bytes = kPageNameBytes, .names_share = kPinnedNamesShare}) {}
 
 // At most as much as their part holds: of a longer range each new token would evict the next.
-PinnedCache::Use PinnedCache::UseOf(const RestorePlan& plan) const {
+PinnedCache::BranchNeed PinnedCache::NeedOf(const RestorePlan& plan) const {
   const auto own = tokens_of_.find(plan.model->identity.name);
   const uint64_t tokens = own == tokens_of_.end() ? tokens_ : own->second;
   const uint64_t reach =

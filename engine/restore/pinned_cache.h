@@ -82,7 +82,7 @@ class PinnedCache {
  public:
   using Group = std::shared_ptr<PinnedGroup>;
   // For a branch that is restored, or will be.
-  struct Use {
+  struct BranchNeed {
     uint64_t newest_from = UINT64_MAX;  // Its newest tokens begin here; they are kept.
     uint64_t ns = 0;                    // Its namespace.
     bool Keeps(uint64_t end) const { return end > newest_from; }
@@ -100,8 +100,8 @@ class PinnedCache {
   PinnedCache(const PinnedCache&) = delete;
   PinnedCache& operator=(const PinnedCache&) = delete;
 
-  // The use that follows from a plan.
-  Use UseOf(const RestorePlan& plan) const;
+  // Follows from a plan.
+  BranchNeed NeedOf(const RestorePlan& plan) const;
   // Null when it is not there. `kept`: it holds newest tokens of a branch, of namespace `ns`, that
   // is in use now.
   Group Find(const PinnedName& name, uint64_t seal, bool kept, uint64_t ns);

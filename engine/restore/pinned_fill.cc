@@ -10,7 +10,7 @@ namespace cairn::engine {
 
 PinnedFill::PinnedFill(PinnedCache* cache, const RestorePlan& plan, std::span<const OpenPiece> open,
                        bool ahead)
-    : cache_(*cache), use_(cache->UseOf(plan)), open_(open), ahead_(ahead) {
+    : cache_(*cache), need_(cache->NeedOf(plan)), open_(open), ahead_(ahead) {
   uint64_t bytes = 0;
   for (const OpenPiece& piece : open) {
     bytes += piece.fragment.bytes() / piece.fragment.frames() * piece.frames();
@@ -49,8 +49,9 @@ PinnedCache::Group PinnedFill::Make(const OpenPiece& open, const FrameGroup& gro
       sizes.push_back(open.entry(slice, page).stored_bytes);
     }
   }
-  const PinnedCache::Coming coming{.kept = use_.Keeps(group.end), .ahead = ahead_, .large = large_};
-  return cache_.Make(group.name, open.fragment.frames_hash, sizes, coming, use_.ns);
+  const PinnedCache::Coming coming{
+      .kept = need_.Keeps(group.end), .ahead = ahead_, .large = large_};
+  return cache_.Make(group.name, open.fragment.frames_hash, sizes, coming, need_.ns);
 }
 
 }  // namespace cairn::engine

@@ -33,7 +33,7 @@ class PinnedFill {
   PinnedCache::Group Make(const OpenPiece& open, const FrameGroup& group);
 
   PinnedCache& cache_;
-  const PinnedCache::Use use_;
+  const PinnedCache::BranchNeed need_;
   const std::span<const OpenPiece> open_;
   const bool ahead_;
   bool large_ = false;

@@ -30,13 +30,13 @@ void PinnedTier::Serve(std::span<ItemRun> items) {
 
 void PinnedTier::AddAsks(ItemRun* item, std::vector<Ask>* asks) {
   if (item->taker == nullptr || item->outcome.ended()) return;
-  const PinnedCache::Use use = item->gpu->cache()->UseOf(item->plan);
+  const PinnedCache::BranchNeed need = item->gpu->cache()->NeedOf(item->plan);
   for (size_t i = 0; i < item->open.size(); ++i) {
     OpenPiece& open = item->open[i];
     if (open.piece.lane == kTokenLane || open.is_state()) continue;
     if (!open.small()) open.cached.resize(open.frames());
     FrameGroups(open).ForEachWanted([&](const FrameGroup& group) {
-      asks->push_back({item, i, group, group.first_slice / open.layout.slices_per_layer(), use});
+      asks->push_back({item, i, group, group.first_slice / open.layout.slices_per_layer(), need});
     });
   }
 }
@@ -48,7 +48,7 @@ Status PinnedTier::ServeGroup(const Ask& ask) {
   const FrameGroup& group = ask.group;
   const size_t wanted = group.WantedFrames(open);
   const PinnedCache::Group found =
-      cache.Find(group.name, open.fragment.frames_hash, ask.use.Keeps(group.end), ask.use.ns);
+      cache.Find(group.name, open.fragment.frames_hash, ask.need.Keeps(group.end), ask.need.ns);
   struct Frame {
     FrameJob job;
     std::span<const std::byte> stored;

@@ -22,7 +22,7 @@ class PinnedTier final : public PageTier {
     size_t piece = 0;
     FrameGroup group{};
     uint32_t layer = 0;  // Its first.
-    PinnedCache::Use use{};
+    PinnedCache::BranchNeed need{};
   };
   static void AddAsks(ItemRun* item, std::vector<Ask>* asks);
   static Status ServeGroup(const Ask& ask);

@@ -115,7 +115,7 @@ Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
 }
 
 Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
-  const Lifecycle::Use use(means_.write->lifecycle);
+  const Lifecycle::Call call(means_.write->lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckQuery(query));
   finds_.fetch_add(1, std::memory_order_relaxed);
@@ -340,7 +340,7 @@ Status PrefixFinder::ConfirmDigest(const PrefixHit& hit, uint64_t model, uint64_
 
 Result<BranchId> PrefixFinder::Fork(const PrefixHit& hit, uint64_t position,
                                     const BranchOptions& options) {
-  const Lifecycle::Use use(means_.write->lifecycle);
+  const Lifecycle::Call call(means_.write->lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckWritable(options.durability));
   if (position > hit.matched) {
     return Bad("fork at position " + std::to_string(position) + " of a hit of " +
@@ -353,7 +353,7 @@ Result<BranchId> PrefixFinder::Fork(const PrefixHit& hit, uint64_t position,
 
 Result<RestoreResult> PrefixFinder::Restore(const PrefixHit& hit, const RestoreRequest& request,
                                             LayerProgress* progress) {
-  const Lifecycle::Use use(means_.write->lifecycle);
+  const Lifecycle::Call call(means_.write->lifecycle);
   CAIRN_RETURN_IF_ERROR(means_.write->lifecycle->CheckUsable());
   LayerWords layers(*means_.write->world.scheduler, progress);
   for (size_t round = 0; round < kConfirmRounds; ++round) {

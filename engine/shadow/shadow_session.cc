@@ -74,8 +74,8 @@ Status ShadowSessionState::Open(BranchId branch) {
   return Load();
 }
 
-// What vectors and turns take. Without a rank, as many vectors as there are now: a longer context
-// may need more.
+// Takes memory for vectors and turns. Without a rank, for as many vectors as there are now: a
+// longer context may need more.
 Status ShadowSessionState::OpenLowRank(engine::ShadowRoom* room) {
   CAIRN_ASSIGN_OR_RETURN(low_rank_, engine::SessionVectors::Of(*shape_.of));
   rank_ = shape_.spec.rank;
@@ -156,17 +156,17 @@ Status ShadowSessionState::FindTable(engine::DerivedTables::Found* found) {
 }
 
 // One that is damaged is of no use to anybody: it is dropped, and made again. `undo` comes before a
-// second use.
-Status ShadowSessionState::WithTable(const Use& use, const Undo& undo) {
+// second try.
+Status ShadowSessionState::WithTable(const TableWork& work, const Undo& undo) {
   engine::DerivedTables::Found found;
   CAIRN_RETURN_IF_ERROR(FindTable(&found));
-  const Status used = use(found.table.get());
+  const Status used = work(found.table.get());
   if (used.code() != StatusCode::kCorruption && used.code() != StatusCode::kNotFound) return used;
   static_cast<void>(arena_->means().derived->Drop(found.owner));
   found = {};
   CAIRN_RETURN_IF_ERROR(undo());
   CAIRN_RETURN_IF_ERROR(FindTable(&found));
-  return use(found.table.get());
+  return work(found.table.get());
 }
 
 Status ShadowSessionState::LoadTable(engine::DeviceUpload* upload) {
@@ -268,7 +268,7 @@ void ShadowSessionState::Destroy(ShadowSessionState* state) {
 }
 
 ShadowSessionState::~ShadowSessionState() {
-  // What they have enqueued reads what was selected.
+  // Steps that are enqueued read the selection.
   if (fetches_ != nullptr) is_lost_ |= !fetches_->AwaitEnqueued().ok();
   fetches_ = nullptr;
   for (const Layer& layer : layers_) {
@@ -277,7 +277,7 @@ ShadowSessionState::~ShadowSessionState() {
   for (const Layer& layer : layers_) {
     if (layer.has_event) waits_.device().Return(layer.ended);
   }
-  // What kernels may still use is never given to others.
+  // Kernels may still use this memory: it is never given to others.
   if (is_lost_ && memory_ != nullptr) memory_->Leak();
   memory_ = nullptr;
   arena_->ReturnDeviceBytes(taken_bytes_);

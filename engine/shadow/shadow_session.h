@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind ShadowSession: a shadow on the device, and a sparse session for what it
-// chooses.
+// The state behind ShadowSession: a shadow on the device, and a sparse session for the chunks that
+// it chooses.
 //
 // Thread-safe.
 #pragma once
@@ -49,7 +49,7 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   SparseStats stats() const;
 
  private:
-  // What was chosen for a layer lies in memory that all share: of one layer at a time.
+  // A layer's selection lies in memory that all layers share: one layer at a time.
   enum class Step : uint8_t { kNone, kSelected, kFetched };
   struct Layer {
     gpu::Event ended{};
@@ -70,9 +70,9 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   Status LoadAll(engine::DeviceUpload * upload);
   using Put = std::function<Status(engine::DeviceUpload*)>;
   Status Upload(const Put& put);
-  using Use = std::function<Status(sstable::SnapshotTable*)>;
+  using TableWork = std::function<Status(sstable::SnapshotTable*)>;
   using Undo = std::function<Status()>;
-  Status WithTable(const Use& use, const Undo& undo);
+  Status WithTable(const TableWork& work, const Undo& undo);
   Status LoadTable(engine::DeviceUpload * upload);
   Status LoadFrames(sstable::SnapshotTable * table, engine::DeviceUpload * upload);
   Status LoadNewest(engine::DeviceUpload * upload) const;
@@ -108,7 +108,7 @@ class [[gnu::visibility("hidden")]] ShadowSessionState final {
   std::optional<engine::SessionVectors> low_rank_;  // None: keys are not low-rank.
   uint32_t rank_ = 0;                               // That there is room for.
   bool is_whole_ = false;                           // Else Extend failed half way.
-  bool is_lost_ = false;                            // What was enqueued cannot be waited for.
+  bool is_lost_ = false;                            // Enqueued work cannot be waited for.
   std::vector<Layer> layers_;
 };
 

@@ -28,7 +28,7 @@ struct ShadowShape {
   uint32_t key_bytes = 0, value_bytes = 0;  // Of a row.
   std::shared_ptr<const LayerGroup> of{};   // How keys are rotated.
 
-  // What DerivedTables knows it by: another spec has another one, as a rule.
+  // DerivedTables knows it by this: another spec has another one, as a rule.
   uint32_t kind() const;
   bool is_low_rank() const { return spec.keys == ShadowKeys::kLowRank; }
   // Of a layer, over all heads.

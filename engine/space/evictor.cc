@@ -132,7 +132,7 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
     {
       std::lock_guard lock(mutex_);
       for (const std::string& ns : namespaces) {
-        const NamespaceUse* const use = tree_.FindNamespace(ns);
+        const NamespaceUsage* const use = tree_.FindNamespace(ns);
         if (use == nullptr || requests_->EvictOf(*use) == Evict::kNever) continue;
         lines.push_back({ns});
       }
@@ -159,7 +159,7 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
       bool whole = false;
       {
         std::lock_guard lock(mutex_);
-        const NamespaceUse* const use = tree_.FindNamespace(first->ns);
+        const NamespaceUsage* const use = tree_.FindNamespace(first->ns);
         whole = stage == 1 && use != nullptr && requests_->EvictOf(*use) == Evict::kBranches;
       }
       if (Status status = EvictBranch(branch, whole, freed); !status.ok()) {

@@ -36,7 +36,7 @@ class SpaceRequests::Registration {
   const std::optional<BranchId> id_;
 };
 
-Evict SpaceRequests::EvictOf(const NamespaceUse& use) const {
+Evict SpaceRequests::EvictOf(const NamespaceUsage& use) const {
   return use.policy.evict.value_or(means_.options->evict);
 }
 
@@ -156,7 +156,7 @@ Result<SpaceRequests::Outcome> SpaceRequests::OutcomeOf(std::optional<BranchId> 
   if (id.has_value()) {
     Lock lock(mutex_);
     CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadBranch(*id, &lock));
-    const NamespaceUse& use = *head->use;
+    const NamespaceUsage& use = *head->use;
     // Space given back by the store does not widen a quota.
     if (request.by_quota) {
       made = use.evictions != request.evictions ||
@@ -178,7 +178,7 @@ Result<SpaceRequests::Request> SpaceRequests::Submit(std::optional<BranchId> id,
     bool allowed = SomethingMayGo();
     if (id.has_value()) {
       CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadBranch(*id, &lock));
-      const NamespaceUse& use = *head->use;
+      const NamespaceUsage& use = *head->use;
       request.by_quota = refusal.reason() == StatusReason::kNamespaceQuota;
       if (request.by_quota) {
         // A table may hold more than the given bytes, appends that wait to be coalesced take room

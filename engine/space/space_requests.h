@@ -72,7 +72,7 @@ class SpaceRequests {
   bool RoomIsShort() const;
   // An append that was refused wants room.
   bool AnyRefused() const { return refused_.load(); }
-  Evict EvictOf(const NamespaceUse& use) const;
+  Evict EvictOf(const NamespaceUsage& use) const;
   // REQUIRES, of the next two: the commit lock.
   bool SomethingMayGo() const;
   bool IsRequesting(BranchId branch) const { return requesting_.contains(branch); }

@@ -93,7 +93,7 @@ Status TableReclaimer::RewriteTables(const std::set<uint64_t>& tables) {
   }
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [number, node] : tree_.table_uses().joined()) {
+    for (const auto& [number, node] : tree_.table_usages().joined()) {
       if (tables.contains(number)) nodes.push_back(node);
     }
   }
@@ -158,7 +158,7 @@ bool TableReclaimer::IdleWorkIsDue() const {
   std::lock_guard lock(mutex_);
   if (joiner_->IsDue()) return true;
   return std::any_of(tree_.tables().begin(), tree_.tables().end(), [](const auto& entry) {
-    const TableUse& use = entry.second;
+    const TableUsage& use = entry.second;
     return use.live_bytes != 0 && !use.derived() &&
            static_cast<double>(use.live_bytes) <
                kLiveShareMinIdle * static_cast<double>(use.sealed_bytes);

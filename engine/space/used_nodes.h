@@ -20,14 +20,14 @@ class UsedNodes {
   // REQUIRES: the commit lock, and that it is in memory. May throw, and then it is not added.
   void Add(uint64_t node) {
     nodes_.push_back(node);
-    committer_->tree().residency().Use(node);
+    committer_->tree().residency().AddUser(node);
   }
   // Takes the commit lock.
   void End() {
     std::lock_guard lock(committer_->mutex());
     // After a rollback the tree is another one, which knows nothing of it.
     if (!committer_->rolled_back()) {
-      for (const uint64_t node : nodes_) committer_->tree().residency().Unuse(node);
+      for (const uint64_t node : nodes_) committer_->tree().residency().RemoveUser(node);
     }
     nodes_.clear();
   }

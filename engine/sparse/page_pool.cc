@@ -11,7 +11,7 @@ namespace cairn::engine {
 
 PagePool::~PagePool() {
   for (Page& page : pages_) {
-    CAIRN_CHECK(page.uses.empty());
+    CAIRN_CHECK(page.mappings.empty());
     memory_->Return(page.at);
   }
 }
@@ -31,13 +31,14 @@ bool PagePool::EvictOne() {
     const auto page = hand_++;
     if (page->round == round_ || page->is_abandoned) continue;
     bool used = false;
-    for (const Use& use : page->uses) used |= use.user->TakeUsed(use.index);
+    for (const Mapping& mapping : page->mappings) used |= mapping.user->TakeUsed(mapping.index);
     if (used) continue;
-    for (const Use& use : page->uses) use.user->Map(use.index, nullptr);
+    for (const Mapping& mapping : page->mappings) mapping.user->Map(mapping.index, nullptr);
     // A kernel may have seen the page in a table.
     bool lost = false;
-    for (const Use& use : page->uses) lost |= !use.user->AwaitReaders(use.index).ok();
-    page->uses.clear();
+    for (const Mapping& mapping : page->mappings)
+      lost |= !mapping.user->AwaitReaders(mapping.index).ok();
+    page->mappings.clear();
     // After the loss of a device it is unknown what it still reads.
     page->is_abandoned = lost;
     if (lost) continue;
@@ -58,7 +59,7 @@ std::byte* PagePool::TakeMemory(uint64_t bytes) {
 PagePool::Page* PagePool::FindOrAdd(const PageKey& key, uint64_t bytes) {
   if (const auto known = by_key_.find(key); known != by_key_.end()) return &*known->second;
   Pages fresh;
-  fresh.push_back({.key = key, .uses = {}});
+  fresh.push_back({.key = key, .mappings = {}});
   const auto entry = by_key_.emplace(key, fresh.begin()).first;
   fresh.front().at = TakeMemory(bytes);
   if (fresh.front().at == nullptr) {
@@ -80,7 +81,7 @@ Result<PagePool::Brought> PagePool::Bring(PageUser* user, NodeId node, const Spa
     Page* const page = FindOrAdd(one.key, layout.page_bytes());
     if (page == nullptr) break;
     page->round = round_;
-    page->uses.reserve(page->uses.size() + 1);
+    page->mappings.reserve(page->mappings.size() + 1);
     mapped.push_back(page);
     if (!page->is_read) to_read.push_back(page);
   }
@@ -93,7 +94,7 @@ Result<PagePool::Brought> PagePool::Bring(PageUser* user, NodeId node, const Spa
   CAIRN_RETURN_IF_ERROR(Read(node, layout, to_read, timeout_ns));
   for (Page* page : to_read) page->is_read = true;
   for (size_t i = 0; i < mapped.size(); ++i) {
-    mapped[i]->uses.push_back({user, wanted[i].index});
+    mapped[i]->mappings.push_back({user, wanted[i].index});
     user->Map(wanted[i].index, mapped[i]->at);
   }
   brought.pages = mapped.size();
@@ -122,10 +123,10 @@ Status PagePool::Read(NodeId node, const SparseLayout& layout, std::span<Page*> 
 
 void PagePool::Release(PageUser* user, std::span<const size_t> indexes) {
   for (Page& page : pages_) {
-    std::erase_if(page.uses, [&](const Use& use) {
-      const bool is_released =
-          use.user == user && std::find(indexes.begin(), indexes.end(), use.index) != indexes.end();
-      if (is_released) user->Map(use.index, nullptr);
+    std::erase_if(page.mappings, [&](const Mapping& mapping) {
+      const bool is_released = mapping.user == user && std::find(indexes.begin(), indexes.end(),
+                                                                 mapping.index) != indexes.end();
+      if (is_released) user->Map(mapping.index, nullptr);
       return is_released;
     });
   }
@@ -140,7 +141,7 @@ void PagePool::Leave(PageUser* user) {
   const io::Turn::Holder turn(&turn_);
   std::erase(users_, user);
   for (Page& page : pages_) {
-    std::erase_if(page.uses, [user](const Use& use) { return use.user == user; });
+    std::erase_if(page.mappings, [user](const Mapping& mapping) { return mapping.user == user; });
   }
   DropUncertain();
 }
@@ -149,8 +150,9 @@ void PagePool::Abandon(PageUser* user) {
   const io::Turn::Holder turn(&turn_);
   std::erase(users_, user);
   for (Page& page : pages_) {
-    page.is_abandoned |=
-        std::erase_if(page.uses, [user](const Use& use) { return use.user == user; }) != 0;
+    page.is_abandoned |= std::erase_if(page.mappings, [user](const Mapping& mapping) {
+                           return mapping.user == user;
+                         }) != 0;
   }
   DropUncertain();
 }
@@ -159,7 +161,7 @@ void PagePool::Abandon(PageUser* user) {
 void PagePool::DropUncertain() {
   for (auto page = pages_.begin(); page != pages_.end();) {
     const auto next = std::next(page);
-    const bool is_certain = !page->uses.empty() || page->is_abandoned ||
+    const bool is_certain = !page->mappings.empty() || page->is_abandoned ||
                             std::any_of(users_.begin(), users_.end(),
                                         [&](const PageUser* user) { return user->Has(page->key); });
     if (!is_certain) Remove(page);

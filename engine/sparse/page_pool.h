@@ -91,7 +91,7 @@ class PagePool {
   uint64_t used_bytes() const { return memory_->used_bytes(); }
 
  private:
-  struct Use {
+  struct Mapping {
     PageUser* user;
     size_t index;
   };
@@ -101,7 +101,7 @@ class PagePool {
     bool is_abandoned = false;
     bool is_read = false;  // Else a read of it failed, or never began.
     uint64_t round = 0;    // Of the last Bring that mapped it, which must not evict it.
-    std::vector<Use> uses;
+    std::vector<Mapping> mappings;
   };
   using Pages = std::list<Page>;
 

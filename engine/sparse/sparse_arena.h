@@ -31,7 +31,7 @@ class [[gnu::visibility("hidden")]] SparseArenaState final {
     engine::BranchReads* reads = nullptr;
     engine::DerivedTables* derived = nullptr;
     engine::SparseTotals* totals = nullptr;
-    std::shared_ptr<const void> keep{};
+    std::shared_ptr<const void> owner{};
   };
   static Result<std::shared_ptr<SparseArenaState>> Make(Means means, const Gpu& gpu,
                                                         const SparseArenaOptions& options);

@@ -47,7 +47,7 @@ Node* TreeChanges::MakeNode(const Op& op, const Head& head) {
   }
   tree_->residency().Charge(node);
   tree_->dirty().Touch(node);
-  UseId(op.node);
+  TakeId(op.node);
   return node;
 }
 
@@ -113,7 +113,7 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
   const auto cut_back = [tree = tree_](std::vector<Mark>* marks, size_t count, const Mark& before) {
     marks->resize(count);
     if (count == 0 || marks->back().place == before.place) return;
-    tree->table_uses().Use(before.place, 1, 1);
+    tree->table_usages().Count(before.place, 1, 1);
     marks->back() = before;
   };
   const Recount recount(tree_, *node);
@@ -125,7 +125,7 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     for (size_t lane = 0; lane < ends.size(); ++lane) {
       std::vector<Extent>& extents = node->lanes[lane].extents;
       while (!extents.empty() && extents.back().begin >= ends[lane]) {
-        tree->UseExtent(node, lane, extents.back(), -1);
+        tree->CountExtent(node, lane, extents.back(), -1);
         extents.pop_back();
       }
       node->lanes[lane].end = ends[lane];
@@ -183,7 +183,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
     std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
     // A state may be set again at a position that got no token since; the newest counts.
     if (!marks.empty() && marks.back().position == range.begin) {
-      tree_->table_uses().Use(marks.back().place, 1, -1);
+      tree_->table_usages().Count(marks.back().place, 1, -1);
       marks.pop_back();
       Node::Flushed& flushed = node->flushed;
       (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata).Changed(marks.size());
@@ -208,7 +208,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
         .begin = lane.end, .count = static_cast<uint32_t>(range.begin - lane.end), .place = {}};
     gap.place.table = kGapTable;
     lane.extents.push_back(gap);
-    tree_->UseExtent(node, range.lane, gap, 1);
+    tree_->CountExtent(node, range.lane, gap, 1);
   }
   // Commit finds the other extents from the lane's end.
   if (gaps && !place.known()) filled_.push_back({node->id, range.lane, range.begin});
@@ -218,7 +218,7 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
                           .place = place,
                           .prefix_bytes = as.prefix_bytes,
                           .exact = as.exact || range.lane == kTokenLane});
-  tree_->UseExtent(node, range.lane, lane.extents.back(), 1);
+  tree_->CountExtent(node, range.lane, lane.extents.back(), 1);
   if (place.known()) lane.extents.back().op_index = 0;  // A part is a record of one op.
   if (place.log.segment != 0) RecordLogged(place.log.segment, node->id);
   lane.end = range.begin + range.count;

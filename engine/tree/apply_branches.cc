@@ -11,7 +11,7 @@
 
 namespace cairn::engine {
 
-void TreeChanges::UseId(uint64_t id) {
+void TreeChanges::TakeId(uint64_t id) {
   transaction_->PushUndo([tree = tree_, before = tree_->next_id()] { tree->SetNextId(before); });
   tree_->SetNextId(std::max(tree_->next_id(), id + 1));
 }
@@ -64,7 +64,7 @@ Status TreeChanges::ApplyModel(const Op& op) {
   tree_->SetModel(op.other, std::make_shared<const ModelSpec>(std::move(spec)));
   transaction_->PushUndo([tree = tree_, id = op.other] { tree->RemoveModel(id); });
   tree_->dirty().TouchModel(op.other);
-  UseId(op.other);
+  TakeId(op.other);
   return Status::Ok();
 }
 
@@ -96,7 +96,7 @@ Status TreeChanges::ApplyCreate(const Op& op) {
   head.lengths.assign(1 + model->groups.size(), 0);
   head.created_at_ns = head.updated_at_ns = head.used_at_ns = op.time_ns;
   if (op.policy.has_value()) head.keep = op.policy->keep();
-  NamespaceUse* const use = tree_->sums().NamespaceOf(op.ns);
+  NamespaceUsage* const use = tree_->sums().NamespaceOf(op.ns);
   transaction_->PushUndo(
       [tree = tree_, use, id = op.branch, key = Tree::NameKey{op.ns, op.name, op.branch}] {
         tree->residency().EraseName(key);
@@ -112,7 +112,7 @@ Status TreeChanges::ApplyCreate(const Op& op) {
   tree_->residency().Charge(made);
   tree_->dirty().Touch(made);
   tree_->residency().AddName({op.ns, op.name, op.branch});
-  UseId(op.branch);
+  TakeId(op.branch);
   return Status::Ok();
 }
 
@@ -229,7 +229,7 @@ Status TreeChanges::ApplyDrop(const Op& op) {
   }
   before->name = tree_->residency().ExtractName(name);
   head->gone = true;
-  NamespaceUse* const use = tree_->sums().NamespaceOf(head->ns);
+  NamespaceUsage* const use = tree_->sums().NamespaceOf(head->ns);
   tree_->sums().CountBranch(use, -1);
   use->dirty = true;
   return Status::Ok();

@@ -33,9 +33,9 @@ Status TreeChanges::ApplySeal(const Op& op) {
 void TreeChanges::NameTable(const TableRef& table, uint64_t stored_bytes) {
   const bool is_new = !tree_->tables().contains(table.number);
   transaction_->PushUndo([tree = tree_, is_new, number = table.number, stored_bytes] {
-    tree->table_uses().Unname(number, stored_bytes, is_new);
+    tree->table_usages().Unname(number, stored_bytes, is_new);
   });
-  tree_->table_uses().Name(table, stored_bytes);
+  tree_->table_usages().Name(table, stored_bytes);
 }
 
 Status TreeChanges::SealLane(Node* node, const SealedRange& range, const Place& place) {
@@ -75,14 +75,14 @@ void TreeChanges::ReplaceExtents(Node* node, size_t lane, size_t first, size_t l
     const Recount recount(tree, *node);
     const auto at = extents.begin() + static_cast<ptrdiff_t>(first);
     const auto end = at + static_cast<ptrdiff_t>(count);
-    for (auto extent = at; extent != end; ++extent) tree->UseExtent(node, lane, *extent, -1);
+    for (auto extent = at; extent != end; ++extent) tree->CountExtent(node, lane, *extent, -1);
     if (count == into.size()) {
       std::copy(into.begin(), into.end(), at);  // Later extents stay where they are.
     } else {
       extents.erase(at, end);
       extents.insert(extents.begin() + static_cast<ptrdiff_t>(first), into.begin(), into.end());
     }
-    for (const Extent& extent : into) tree->UseExtent(node, lane, extent, 1);
+    for (const Extent& extent : into) tree->CountExtent(node, lane, extent, 1);
   };
   tree_->dirty().Touch(node);
   node->flushed.LaneChanged(lane, first);
@@ -104,12 +104,12 @@ Status TreeChanges::SealMark(Node* node, const SealedRange& range, const Place& 
   (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata)
       .Changed(static_cast<size_t>(mark - marks.begin()));
   transaction_->PushUndo([tree = tree_, mark, before = mark->place] {
-    tree->table_uses().Use(mark->place, 1, -1);
-    tree->table_uses().Use(before, 1, 1);
+    tree->table_usages().Count(mark->place, 1, -1);
+    tree->table_usages().Count(before, 1, 1);
     mark->place = before;
   });
-  tree_->table_uses().Use(mark->place, 1, -1);
-  tree_->table_uses().Use(place, 1, 1);
+  tree_->table_usages().Count(mark->place, 1, -1);
+  tree_->table_usages().Count(place, 1, 1);
   mark->place = place;
   return Status::Ok();
 }

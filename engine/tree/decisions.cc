@@ -67,7 +67,7 @@ Status CheckBoundary(const Tree& tree, const Head& head, uint64_t position, cons
 
 // A branch without a ttl gets that of its namespace.
 void SetKeep(const Tree& tree, Keep keep, Op* op) {
-  const NamespaceUse* const use = tree.FindNamespace(op->ns);
+  const NamespaceUsage* const use = tree.FindNamespace(op->ns);
   if (keep.ttl_ns == 0 && use != nullptr) keep.ttl_ns = use->policy.ttl_ns;
   if (keep != Keep()) op->policy = OpPolicy::Of(keep);
 }

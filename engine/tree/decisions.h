@@ -69,7 +69,7 @@ struct EvictNeeds {
 // At most about `ranges_max` ranges, from the leaf up, so that the op fits a record. If it has that
 // many, apply it and decide again: that goes on from there.
 Result<Op> ResolveEvict(const Tree& tree, uint64_t branch, size_t ranges_max, EvictNeeds* missing);
-// Bytes of the ranges of such an op, as NamespaceUse::bytes counts them.
+// Bytes of the ranges of such an op, as NamespaceUsage::bytes counts them.
 uint64_t EvictedBytes(const Tree& tree, const Op& op);
 // The op by which `node` takes in its parent (join.cc). kNotFound: it has no parent, the parent is
 // needed by others, in use (Residency::Use) or of another namespace, or memory does not have

@@ -245,7 +245,7 @@ Status TreeChanges::ApplyKeep(const Op& op) {
 
 Status TreeChanges::ApplyNamespace(const Op& op) {
   if (!op.policy.has_value()) return DoesNotApply(op, "no policy");
-  NamespaceUse* const use = tree_->sums().NamespaceOf(op.ns);
+  NamespaceUsage* const use = tree_->sums().NamespaceOf(op.ns);
   transaction_->PushUndo([use, before = use->policy] { use->policy = before; });
   use->policy = op.policy->ns_policy();
   use->dirty = true;

@@ -157,7 +157,7 @@ void TreeChanges::RecordMoved(const Node& parent, uint64_t to) {
     seen->erase(std::unique(seen->begin(), seen->end()), seen->end());
   }
   tree_->logged().Add(segments);
-  tree_->table_uses().AddJoined(tables);
+  tree_->table_usages().AddJoined(tables);
 }
 
 // The edge from above the parent now leads to its child.
@@ -215,8 +215,8 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
     sums.CountLanes(*node, model, 1);
     sums.CountLanes(*parent, model, 1);
     sums.CountNode(parent->use, 1);
-    tree->table_uses().Use(sides->sampler, 1, 1);
-    tree->table_uses().Use(sides->metadatum, 1, 1);
+    tree->table_usages().Count(sides->sampler, 1, 1);
+    tree->table_usages().Count(sides->metadatum, 1, 1);
     node->unsealed_deltas -= sides->deltas;
     node->unsealed_tokens -= sides->tokens;
     tree->residency().Charge(node);
@@ -230,8 +230,8 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   sums.CountNode(parent->use, -1);
   sides->node.Swap(node);
   sides->parent.Swap(parent);
-  tree_->table_uses().Use(sides->sampler, 1, -1);
-  tree_->table_uses().Use(sides->metadatum, 1, -1);
+  tree_->table_usages().Count(sides->sampler, 1, -1);
+  tree_->table_usages().Count(sides->metadatum, 1, -1);
   node->unsealed_deltas += sides->deltas;
   node->unsealed_tokens += sides->tokens;
   node->parent = parent->parent;

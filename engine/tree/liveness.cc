@@ -33,11 +33,11 @@ void Bury(Tree* tree, Node* node) {
   sums.CountLanes(*node, tree->ModelOf(*node), -1);
   sums.CountNode(node->use, -1);
   for (size_t i = 0; i < node->lanes.size(); ++i) {
-    for (const Extent& extent : node->lanes[i].extents) tree->UseExtent(node, i, extent, -1);
+    for (const Extent& extent : node->lanes[i].extents) tree->CountExtent(node, i, extent, -1);
     node->lanes[i].extents = {};
   }
   for (std::vector<Mark>* marks : {&node->samplers, &node->metadata, &node->derived}) {
-    for (const Mark& mark : *marks) tree->table_uses().Use(mark.place, 1, -1);
+    for (const Mark& mark : *marks) tree->table_usages().Count(mark.place, 1, -1);
     *marks = {};
   }
   node->spans = {};

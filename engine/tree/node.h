@@ -93,7 +93,7 @@ inline constexpr size_t kJoinableKept = 256;
 
 // The content of a namespace's branches, in sums. Every namespace that holds something or has a
 // policy is in memory: namespaces are tenants, not conversations.
-struct NamespaceUse {
+struct NamespaceUsage {
   NamespacePolicy policy;
   uint64_t branches = 0, nodes = 0;
   uint64_t bytes = 0;  // See NamespacePolicy::max_bytes.
@@ -115,9 +115,9 @@ struct NamespaceUse {
 
 struct Node {
   uint64_t id = 0, model = 0, parent = 0;
-  uint64_t owner = 0;           // The one branch that may extend it.
-  std::string ns;               // Of the branch that made it...
-  NamespaceUse* use = nullptr;  // ...and its sums; set once it is in the tree.
+  uint64_t owner = 0;             // The one branch that may extend it.
+  std::string ns;                 // Of the branch that made it...
+  NamespaceUsage* use = nullptr;  // ...and its sums; set once it is in the tree.
   // Nothing needs KV of this node, or of any node that leaves it: every branch that ends here and
   // every child is evicted itself. So its parent may lose the KV that only this node needed.
   bool kv_gone = false;
@@ -181,8 +181,8 @@ struct Head {
   uint64_t id = 0, model = 0;
   uint64_t node = 0;  // 0: empty.
   std::string name, ns;
-  const NamespaceUse* use = nullptr;  // Set once it is in the tree.
-  std::vector<uint64_t> lengths;      // One a lane.
+  const NamespaceUsage* use = nullptr;  // Set once it is in the tree.
+  std::vector<uint64_t> lengths;        // One a lane.
   // Grows with every change of the branch's content. Two states of equal length may have different
   // tokens; two of equal version cannot.
   uint64_t version = 0;
@@ -219,7 +219,7 @@ struct LanePiece {
 };
 
 // A snapshot table as the tree uses it.
-struct TableUse {
+struct TableUsage {
   uint64_t bytes = 0;         // Of the file.
   uint64_t sealed_bytes = 0;  // Stored bytes of the frames that were sealed into it...
   uint64_t live_bytes = 0;    // ...and those that some node still needs, about.

@@ -131,7 +131,7 @@ void Residency::RemoveNode(uint64_t id) {
 
 // ---------------------------------------------------------------- making room
 
-void Residency::Unuse(uint64_t id) {
+void Residency::RemoveUser(uint64_t id) {
   Node* const node = MutableNode(id);
   if (node == nullptr) return;
   CAIRN_CHECK(node->users > 0);
@@ -168,7 +168,7 @@ bool Residency::PassHead(uint64_t id, size_t max_bytes) {
   }
   if (std::exchange(head->used, false) || bytes_ <= max_bytes) return true;
   names_.erase({head->ns, head->name, id});
-  Unuse(head->node);
+  RemoveUser(head->node);
   RemoveHead(id);
   return false;
 }
@@ -181,7 +181,7 @@ bool Residency::PassNode(uint64_t id, size_t max_bytes) {
     return false;
   }
   if (node->users > 0 || bytes_ <= max_bytes) return true;
-  Unuse(node->parent);
+  RemoveUser(node->parent);
   RemoveNode(id);
   return false;
 }

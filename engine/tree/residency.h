@@ -77,8 +77,8 @@ class Residency {
 
   // --- Making room
   // Keeps a node in memory, as long as it lives. REQUIRES: it is there.
-  void Use(uint64_t node) { ++nodes_.at(node)->users; }
-  void Unuse(uint64_t node);
+  void AddUser(uint64_t node) { ++nodes_.at(node)->users; }
+  void RemoveUser(uint64_t node);
   // Drops entries that were not used for longest, are unused now and unchanged since their tree
   // flush, until at most `max_bytes` are left or `steps` entries were examined.
   void Trim(size_t max_bytes, size_t steps = SIZE_MAX);

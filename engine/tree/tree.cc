@@ -32,12 +32,12 @@ void Tree::SetModel(uint64_t model, std::shared_ptr<const ModelSpec> spec) {
   models_.insert_or_assign(model, std::move(spec));
 }
 
-void Tree::UseExtent(Node* node, size_t lane, const Extent& extent, int sign) {
+void Tree::CountExtent(Node* node, size_t lane, const Extent& extent, int sign) {
   const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
   if (extent.place.absent()) node->lanes[lane].absent += factor * extent.count;
   if (extent.place.evicted()) node->lanes[lane].evicted += factor * extent.count;
   if (!extent.place.in_table()) return;
-  table_uses_.Use(extent.place, extent.count, sign);
+  table_usages_.Count(extent.place, extent.count, sign);
   // The sums count it raw.
   const uint64_t raw_bytes = extent.count * PositionBytes(ModelOf(*node), lane);
   node->use->bytes += factor * (extent.place.Share(extent.count) - raw_bytes);
@@ -60,7 +60,7 @@ void Tree::MarkUsedBefore(uint64_t branch, uint64_t now_ns) {
 
 void Tree::ForgetTable(uint64_t table) {
   dirty_.AddGoneTable(table);
-  table_uses_.Forget(table);
+  table_usages_.Forget(table);
 }
 
 }  // namespace cairn::engine

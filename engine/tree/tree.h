@@ -37,7 +37,7 @@
 #include "engine/tree/op.h"
 #include "engine/tree/residency.h"
 #include "engine/tree/seal_queue.h"
-#include "engine/tree/table_uses.h"
+#include "engine/tree/table_usages.h"
 #include "engine/tree/tree_sums.h"
 
 namespace cairn::sstable {
@@ -78,22 +78,22 @@ class Tree {
   const Models& models() const { return models_; }
   std::shared_ptr<const ModelSpec> FindModel(uint64_t model) const;
   const ModelSpec& ModelOf(const Node& node) const { return *models_.at(node.model); }
-  const std::map<uint64_t, TableUse>& tables() const { return table_uses_.all(); }
+  const std::map<uint64_t, TableUsage>& tables() const { return table_usages_.all(); }
   const TreeCounts& counts() const { return sums_.counts(); }
   using Namespaces = TreeSums::Namespaces;
   const Namespaces& namespaces() const { return sums_.namespaces(); }
-  const NamespaceUse* FindNamespace(std::string_view ns) const { return sums_.FindNamespace(ns); }
-  // Raw bytes that died in tables (TableUses::died_bytes), and those that untrimmed nodes will lose
-  // when they are trimmed.
+  const NamespaceUsage* FindNamespace(std::string_view ns) const { return sums_.FindNamespace(ns); }
+  // Raw bytes that died in tables (TableUsages::died_bytes), and those that untrimmed nodes will
+  // lose when they are trimmed.
   uint64_t dead_noted_bytes() const {
-    return table_uses_.died_bytes() + leftovers_.untrimmed_bytes();
+    return table_usages_.died_bytes() + leftovers_.untrimmed_bytes();
   }
 
   // --- The parts
   const Residency& residency() const { return residency_; }
   const DirtyRecords& dirty() const { return dirty_; }
   const TreeSums& sums() const { return sums_; }
-  const TableUses& table_uses() const { return table_uses_; }
+  const TableUsages& table_usages() const { return table_usages_; }
   const LoggedNodes& logged() const { return logged_; }
   const SealQueue& seal_queue() const { return seal_queue_; }
   const Leftovers& leftovers() const { return leftovers_; }
@@ -101,7 +101,7 @@ class Tree {
   Residency& residency() { return residency_; }
   DirtyRecords& dirty() { return dirty_; }
   TreeSums& sums() { return sums_; }
-  TableUses& table_uses() { return table_uses_; }
+  TableUsages& table_usages() { return table_usages_; }
   LoggedNodes& logged() { return logged_; }
   SealQueue& seal_queue() { return seal_queue_; }
   Leftovers& leftovers() { return leftovers_; }
@@ -124,7 +124,7 @@ class Tree {
   uint64_t TakeId() { return next_id_++; }
   // Positions of a lane are needed (1) or not any more (-1), within a Recount of the node. Cannot
   // fail.
-  void UseExtent(Node* node, size_t lane, const Extent& extent, int sign);
+  void CountExtent(Node* node, size_t lane, const Extent& extent, int sign);
   // The branch was read, or forked. Logged nowhere; may throw.
   void MarkUsed(uint64_t branch, uint64_t now_ns);
   // The same for a branch whose recorded use lies in the future.
@@ -140,7 +140,7 @@ class Tree {
   Residency residency_;
   DirtyRecords dirty_;
   TreeSums sums_;
-  TableUses table_uses_;
+  TableUsages table_usages_;
   LoggedNodes logged_;
   SealQueue seal_queue_;
   Leftovers leftovers_;

@@ -62,7 +62,7 @@ class TreeChanges final : public Transaction::Participant {
   Node* MakeNode(const Op& op, const Head& head);
   void MoveHead(Head* head, Node* to, std::vector<uint64_t> lengths);
   void TrimNode(Node* node, const std::vector<uint64_t>& lengths);
-  void UseId(uint64_t id);
+  void TakeId(uint64_t id);
   void RecordLogged(uint64_t segment, uint64_t node);
 
   void Clear();

@@ -174,7 +174,7 @@ class RecordCheck {
   }
 
   // The record that a branch should have there; the key ends with its id.
-  Status Tick(std::string_view key, std::string SeenHead::* expected) {
+  Status Tick(std::string_view key, std::string SeenHead::*expected) {
     const auto head = heads_.find(GetBig(key.substr(key.size() - 8)));
     if (head == heads_.end() || head->second.*expected != key) {
       return Damaged(key, "its branch is missing or stands elsewhere");

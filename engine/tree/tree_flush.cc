@@ -42,7 +42,7 @@ Status FlushNodes(Tree* tree, sstable::WriteBatch* batch) {
   for (const auto& [segment, node] : tree->logged().Unflushed()) {
     CAIRN_RETURN_IF_ERROR(batch->Put(LoggedKey(segment, node), ""));
   }
-  for (const auto& [table, node] : tree->table_uses().joined()) {
+  for (const auto& [table, node] : tree->table_usages().joined()) {
     if (!tree->tables().contains(table) || tree->FindNode(node) == nullptr) continue;
     CAIRN_RETURN_IF_ERROR(batch->Put(JoinedKey(table, node), ""));
   }
@@ -104,7 +104,7 @@ void MarkAllFlushed(Tree* tree) {
     memory.TrimRefs(head->node);
     memory.Charge(head);
   }
-  tree->table_uses().MarkFlushed();
+  tree->table_usages().MarkFlushed();
   tree->dirty().Clear();
   tree->logged().MarkFlushed();
   tree->SetGeneration(tree->generation() + 1);

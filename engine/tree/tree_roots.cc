@@ -93,7 +93,7 @@ Status LoadTables(sstable::LsmIndex& index, Tree* tree) {
         bytes.live_bytes >= kNumberMax) {
       return Damaged(tables->key(), "an impossible table");
     }
-    tree->table_uses().Load(
+    tree->table_usages().Load(
         number,
         {.bytes = bytes.bytes, .sealed_bytes = bytes.sealed_bytes, .live_bytes = bytes.live_bytes});
   }

@@ -9,18 +9,18 @@ uint64_t PositionBytes(const ModelSpec& model, size_t lane) {
   return lane == kTokenLane ? sizeof(TokenId) : model.groups[lane - 1].token_bytes();
 }
 
-const NamespaceUse* TreeSums::FindNamespace(std::string_view ns) const {
+const NamespaceUsage* TreeSums::FindNamespace(std::string_view ns) const {
   const auto it = namespaces_.find(ns);
   return it == namespaces_.end() ? nullptr : &it->second;
 }
 
-void TreeSums::CountBranch(NamespaceUse* use, int sign) {
+void TreeSums::CountBranch(NamespaceUsage* use, int sign) {
   const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
   counts_.branches += factor;
   use->branches += factor;
 }
 
-void TreeSums::CountNode(NamespaceUse* use, int sign) {
+void TreeSums::CountNode(NamespaceUsage* use, int sign) {
   const auto factor = static_cast<uint64_t>(int64_t{sign});
   counts_.nodes += factor;
   use->nodes += factor;

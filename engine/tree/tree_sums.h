@@ -20,22 +20,22 @@ uint64_t PositionBytes(const ModelSpec& model, size_t lane);
 class TreeSums {
  public:
   const TreeCounts& counts() const { return counts_; }
-  using Namespaces = std::map<std::string, NamespaceUse, std::less<>>;
+  using Namespaces = std::map<std::string, NamespaceUsage, std::less<>>;
   const Namespaces& namespaces() const { return namespaces_; }
   // Null: nothing is in it, and it has no policy.
-  const NamespaceUse* FindNamespace(std::string_view ns) const;
+  const NamespaceUsage* FindNamespace(std::string_view ns) const;
   // Made if it is not there. Its address is stable until it is empty and that is flushed.
-  NamespaceUse* NamespaceOf(const std::string& ns) {
+  NamespaceUsage* NamespaceOf(const std::string& ns) {
     return &namespaces_.try_emplace(ns).first->second;
   }
 
   // None of these can fail. `sign`: 1 adds, -1 subtracts.
-  void CountBranch(NamespaceUse* use, int sign);
-  void CountNode(NamespaceUse* use, int sign);
+  void CountBranch(NamespaceUsage* use, int sign);
+  void CountNode(NamespaceUsage* use, int sign);
   // Content of the node: call before and after every change of its lanes (Recount).
   void CountLanes(const Node& node, const ModelSpec& model, int sign);
 
-  // Content of nodes that died, as NamespaceUse::bytes counts it; since this tree was opened.
+  // Content of nodes that died, as NamespaceUsage::bytes counts it; since this tree was opened.
   uint64_t died_bytes() const { return died_bytes_; }
   void CountDied(uint64_t bytes) { died_bytes_ += bytes; }
   void UndoDied(uint64_t bytes) { died_bytes_ -= bytes; }

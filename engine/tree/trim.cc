@@ -57,12 +57,12 @@ class NodeTrim {
       lane.extents.resize(lane.extents.size() - was.extents.size());
       node->flushed.LaneChanged(i, lane.extents.size());
       lane.end = std::max(lane.start, std::min(lane.end, was.length));
-      for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, -1);
+      for (const Extent& extent : was.extents) tree->CountExtent(node, i, extent, -1);
       if (was.splits()) {
         Extent head_part = was.extents.front();
         head_part.count = static_cast<uint32_t>(was.length - head_part.begin);
         lane.extents.push_back(head_part);
-        tree->UseExtent(node, i, head_part, 1);
+        tree->CountExtent(node, i, head_part, 1);
       }
     }
   }
@@ -73,10 +73,10 @@ class NodeTrim {
       Lane& lane = node->lanes[i];
       const LaneTrim& was = lanes_[i];
       if (was.splits()) {
-        tree->UseExtent(node, i, lane.extents.back(), -1);
+        tree->CountExtent(node, i, lane.extents.back(), -1);
         lane.extents.pop_back();
       }
-      for (const Extent& extent : was.extents) tree->UseExtent(node, i, extent, 1);
+      for (const Extent& extent : was.extents) tree->CountExtent(node, i, extent, 1);
       lane.extents.insert(lane.extents.end(), was.extents.begin(), was.extents.end());
       lane.end = was.end;
     }
@@ -97,7 +97,7 @@ class NodeTrim {
 
   void UseMarks(Tree* tree, int sign) const {
     for (const std::vector<Mark>* marks : {&samplers_, &metadata_, &derived_}) {
-      for (const Mark& mark : *marks) tree->table_uses().Use(mark.place, 1, sign);
+      for (const Mark& mark : *marks) tree->table_usages().Count(mark.place, 1, sign);
     }
   }
 

@@ -491,9 +491,9 @@ TEST_F(JoinOpTest, WhatIsInUseStays) {
   const uint64_t parent = NodeOf(base_), node = NodeOf(fork);
   EXPECT_FAILS(ResolveJoin(tree_, node), StatusCode::kNotFound, "others");
   Do(ResolveDrop(tree_, base_));
-  tree_.residency().Use(parent);
+  tree_.residency().AddUser(parent);
   EXPECT_FAILS(ResolveJoin(tree_, node), StatusCode::kNotFound, "others");
-  tree_.residency().Unuse(parent);
+  tree_.residency().RemoveUser(parent);
   EXPECT_OK(ResolveJoin(tree_, node));
   EXPECT_FAILS(ResolveJoin(tree_, parent), StatusCode::kNotFound, "no parent");
   EXPECT_FAILS(ResolveJoin(tree_, 999), StatusCode::kNotFound);

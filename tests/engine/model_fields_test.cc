@@ -87,7 +87,7 @@ std::vector<Said> AllThatCanBeSaid() {
        [](ModelSpec& m) { m.groups[1].planes[0].state_parts = 8; },
        [](ModelSpec& m) { m.groups[1].planes[0].state_parts = 4; }},
       {"logical.size", logical(nothing), logical([](auto& groups) { groups.pop_back(); })},
-      {"logical[0].heads: 8 against 16", logical(nothing),
+      {"logical[0].heads is 8, not 16", logical(nothing),
        logical([](auto& groups) { groups[0].heads = 16; })},
       {"logical[0].layer_begin", logical(nothing), logical([](auto& groups) {
          groups[0].layer_begin = 0;
@@ -172,12 +172,12 @@ TEST_P(ModelFieldsTest, WhatAnOldRegistrationCouldSayIsCompared) {
   ModelSpec other = OldModel();
   other.groups[0].planes[1].rotary.state = RotaryState::kApplied;
   EXPECT_FAILS(store_.RegisterModel(other), StatusCode::kModelMismatch,
-               "groups[0].planes[1].rotary.state: \"unset\" against \"applied\"");
+               "groups[0].planes[1].rotary.state is \"unset\", not \"applied\"");
   for (const RotaryState state : {RotaryState::kUnset, RotaryState::kNone, RotaryState::kBefore}) {
     other = OldModel();
     other.groups[0].planes[0].rotary.state = state;
     EXPECT_FAILS(store_.RegisterModel(other), StatusCode::kModelMismatch,
-                 "groups[0].planes[0].rotary.state: \"applied\" against");
+                 "groups[0].planes[0].rotary.state is \"applied\", not");
   }
 }
 
@@ -264,9 +264,9 @@ TEST(ModelFieldsSpec, WindowsAreComparedWhereBothAreSaid) {
     EXPECT_OK(spec.Validate());
     return spec;
   };
-  EXPECT_EQ("groups[0].planes[0].rotary.first: 0 against 4",
+  EXPECT_EQ("groups[0].planes[0].rotary.first is 0, not 4",
             window(0, 4).FirstDifference(window(4, 4)));
-  EXPECT_EQ("groups[0].planes[0].rotary.width: 4 against 8",
+  EXPECT_EQ("groups[0].planes[0].rotary.width is 4, not 8",
             window(0, 4).FirstDifference(window(0, 8)));
   ModelSpec unset = window(0, 0);
   EXPECT_EQ("", unset.FirstDifference(window(4, 4)));

@@ -86,23 +86,23 @@ TEST_P(ModelTest, AnotherShapeIsRefusedByTheNameOfTheField) {
     EXPECT_FAILS(store_.RegisterModel(other), StatusCode::kModelMismatch, field);
     EXPECT_NE("", spec.FirstDifference(other));
   };
-  mismatch([](ModelSpec& m) { m.groups.pop_back(); }, "groups.size: 4 against 3");
+  mismatch([](ModelSpec& m) { m.groups.pop_back(); }, "groups.size is 4, not 3");
   mismatch([](ModelSpec& m) { m.groups[1].name = "x"; },
-           "groups[1].name: \"window\" against \"x\"");
-  mismatch([](ModelSpec& m) { m.groups[0].layers = 9; }, "groups[0].layers: 2 against 9");
+           "groups[1].name is \"window\", not \"x\"");
+  mismatch([](ModelSpec& m) { m.groups[0].layers = 9; }, "groups[0].layers is 2, not 9");
   mismatch([](ModelSpec& m) { m.groups[2].planes.pop_back(); }, "groups[2].planes.size");
   mismatch([](ModelSpec& m) { m.groups[0].planes[1].name = "x"; }, "groups[0].planes[1].name");
   mismatch([](ModelSpec& m) { m.groups[0].planes[1].role = PlaneRole::kKey; },
            "groups[0].planes[1].role");
   mismatch([](ModelSpec& m) { m.groups[0].planes[1].heads = 8; },
-           "groups[0].planes[1].heads: 2 against 8");
+           "groups[0].planes[1].heads is 2, not 8");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].row_bytes = 16; },
-           "groups[0].planes[0].row_bytes: 8 against 16");
+           "groups[0].planes[0].row_bytes is 8, not 16");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].dtype = Dtype::kF16; },
-           "groups[0].planes[0].dtype: \"bf16\" against \"f16\"");
+           "groups[0].planes[0].dtype is \"bf16\", not \"f16\"");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].rotary = {}; }, "groups[0].planes[0].rotary");
   mismatch([](ModelSpec& m) { m.groups[0].planes[0].sealed_as = SealedAs::kInt8; },
-           "groups[0].planes[0].sealed_as: \"lossless\" against \"int8\"");
+           "groups[0].planes[0].sealed_as is \"lossless\", not \"int8\"");
   mismatch([](ModelSpec& m) { m.groups[1].retention.window = 17; }, "groups[1].retention");
   mismatch([](ModelSpec& m) { m.groups[0].optional = true; }, "groups[0].optional");
   mismatch([](ModelSpec& m) { m.groups[0].inv_freq = {1.0F}; }, "groups[0].inv_freq");

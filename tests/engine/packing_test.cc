@@ -54,9 +54,9 @@ TEST_P(PackingTest, StateOfOnePackingIsRefusedByTheOthers) {
     }
     Reopen();
     ExpectRefused(Packed("vllm-cpu vec bf16 32"),
-                  "groups[0].packing: \"vllm-cpu amx bf16 32\" against \"vllm-cpu vec bf16 32\"");
+                  "groups[0].packing is \"vllm-cpu amx bf16 32\", not \"vllm-cpu vec bf16 32\"");
     ExpectRefused(Packed("vllm-cpu amx bf16 64"), "groups[0].packing");
-    ExpectRefused(Packed(""), "groups[0].packing: \"vllm-cpu amx bf16 32\" against \"\"");
+    ExpectRefused(Packed(""), "groups[0].packing is \"vllm-cpu amx bf16 32\", not \"\"");
     EXPECT_EQ(id, Register(amx));
     ASSERT_OK_ASSIGN(const ModelInfo info, store_.GetModel(id));
     EXPECT_TRUE(info.spec == amx);
@@ -68,7 +68,7 @@ TEST_P(PackingTest, StateOfOnePackingIsRefusedByTheOthers) {
 TEST_P(PackingTest, NoPackingIsRefusedByOne) {
   const ModelId id = Register(Packed(""));
   Reopen();
-  ExpectRefused(Packed("x"), "groups[0].packing: \"\" against \"x\"");
+  ExpectRefused(Packed("x"), "groups[0].packing is \"\", not \"x\"");
   EXPECT_EQ(id, Register(Packed("")));
   EXPECT_FALSE(Packed("").TakeUnset(Packed("")));
 }
@@ -84,7 +84,7 @@ TEST_P(PackingTest, StateOfOnePairingIsRefusedByTheOther) {
     }
     Reopen();
     ExpectRefused(Plain(RotaryPairing::kAdjacent),
-                  "groups[0].planes[0].rotary.pairing: \"halves\" against \"adjacent\"");
+                  "groups[0].planes[0].rotary.pairing is \"halves\", not \"adjacent\"");
     EXPECT_TRUE(HasKv(Find("chat"), halves, 0, kTokens));
   }
 }

@@ -164,7 +164,7 @@ struct AppendOptions {
   // the ticket is over, but before Close returns; of a draft that was copied also not before its
   // other handles are gone. Mostly on a thread of the store: it must not call into the store then,
   // nor throw.
-  std::shared_ptr<const void> keep{};
+  std::shared_ptr<const void> owner{};
 };
 
 // How a new branch is called and kept.
@@ -283,8 +283,8 @@ struct RestoreRequest {
   uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
   const CompletionQueue* queue = nullptr;  // RestoreAsync only.
   uint64_t user_data = 0;
-  // RestoreAsync: the owner of the memory that the call borrows, as AppendOptions::keep.
-  std::shared_ptr<const void> keep{};
+  // RestoreAsync: the owner of the memory that the call borrows, as AppendOptions::owner.
+  std::shared_ptr<const void> owner{};
 };
 
 // The content that Branch::Prefetch brings in, and the memory it goes to.

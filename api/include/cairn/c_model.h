@@ -216,7 +216,7 @@ CAIRN_API cairn_code cairn_model_spec_token_bytes(const cairn_model_spec* spec, 
 // The check that cairn_store_register_model begins with. CAIRN_INVALID_ARGUMENT names the field: a
 // value that does not exist, a number that is not finite, or one beyond a limit.
 CAIRN_API cairn_code cairn_model_spec_validate(const cairn_model_spec* spec, cairn_error** error);
-// *text: the first field in which the two differ, as "groups[0].planes[1].heads: 8 against 4";
+// *text: the first field in which the two differ, as "groups[0].planes[1].heads is 8, not 4";
 // freed with cairn_text_free. NULL when none does. A field that can be unset differs only where
 // both say something.
 CAIRN_API cairn_code cairn_model_spec_first_difference(const cairn_model_spec* spec,

@@ -228,7 +228,7 @@ struct ModelSpec {
   // kInvalidArgument naming the field: a value that does not exist, a number that is not finite, or
   // what is beyond a limit (cairn/limits.h). RegisterModel does this by itself.
   Status Validate() const;
-  // The first field in which the two differ, "groups[0].planes[1].heads: 8 against 4"; empty when
+  // The first field in which the two differ, "groups[0].planes[1].heads is 8, not 4"; empty when
   // none does. A field that can be unset differs only where both say something.
   std::string FirstDifference(const ModelSpec& other) const;
   // Takes over what `other` says and this leaves unset; whether there was anything.

@@ -33,16 +33,16 @@ DeltaArguments::DeltaArguments(const ModelSpec* model, nb::handle tokens, nb::ha
 }
 
 Call::~Call() {
-  if (keep_.empty() || ticket_.done()) return;
+  if (owners_.empty() || ticket_.done()) return;
   // Nobody waits for it any more, but the store still reads or writes its arguments.
-  nb::cast<OpenStore&>(store_).Outlive(std::move(ticket_), std::move(keep_));
+  nb::cast<OpenStore&>(store_).Outlive(std::move(ticket_), std::move(owners_));
 }
 
 void Call::LetGo() {
   if (!(kind_ == Kind::kRestore ? ticket_.done() : ticket_.released())) return;
   // Destructors of these objects may call back into this.
   std::vector<nb::object> gone;
-  gone.swap(keep_);
+  gone.swap(owners_);
 }
 
 }  // namespace cairn::python

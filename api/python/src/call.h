@@ -40,8 +40,11 @@ class DeltaArguments {
 class Call {
  public:
   enum class Kind : uint8_t { kAppend, kRestore, kObject };
-  Call(nb::object store, Ticket ticket, Kind kind, std::vector<nb::object> keep)
-      : store_(std::move(store)), ticket_(std::move(ticket)), kind_(kind), keep_(std::move(keep)) {}
+  Call(nb::object store, Ticket ticket, Kind kind, std::vector<nb::object> owners)
+      : store_(std::move(store)),
+        ticket_(std::move(ticket)),
+        kind_(kind),
+        owners_(std::move(owners)) {}
   Call(Call&&) = default;
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -51,7 +54,7 @@ class Call {
   Ticket& ticket() { return ticket_; }
   Kind kind() const { return kind_; }
   // For a wait that reads the call's arguments: another thread may see its end, and release them.
-  std::vector<nb::object> Kept() const { return keep_; }
+  std::vector<nb::object> Owners() const { return owners_; }
   // Releases objects that the call does not touch any more.
   void LetGo();
 
@@ -59,7 +62,7 @@ class Call {
   nb::object store_;
   Ticket ticket_;
   Kind kind_;
-  std::vector<nb::object> keep_;
+  std::vector<nb::object> owners_;
 };
 
 // A Python object that owns `value`, for a Call to keep.

@@ -47,10 +47,10 @@ nb::object Commit(PyDraft& self, nb::handle tokens, nb::handle kv, nb::handle sa
   options.queue = told.queue();
   options.user_data = told.number();
   Ticket ticket = Take(Unlocked([&] { return self.draft.Commit(arguments->delta(), options); }));
-  std::vector<nb::object> keep = std::move(self.borrowed);
+  std::vector<nb::object> owners = std::move(self.borrowed);
   self.borrowed.clear();
-  keep.push_back(Owned(std::move(arguments)));
-  return MakeTicket(Call(self.store, std::move(ticket), Call::Kind::kAppend, std::move(keep)),
+  owners.push_back(Owned(std::move(arguments)));
+  return MakeTicket(Call(self.store, std::move(ticket), Call::Kind::kAppend, std::move(owners)),
                     told);
 }
 

@@ -46,7 +46,7 @@ struct ViewPart {
 class Kv {
  public:
   // For groups of a model that point into memory that `keep` holds.
-  Kv(const KvView& view, std::shared_ptr<const ModelSpec> spec, std::shared_ptr<const void> keep,
+  Kv(const KvView& view, std::shared_ptr<const ModelSpec> spec, std::shared_ptr<const void> owner,
      bool writable);
   Kv(const Kv& other) { *this = other; }
   Kv& operator=(const Kv& other);
@@ -62,7 +62,7 @@ class Kv {
 
  private:
   std::shared_ptr<const ModelSpec> spec_;
-  std::vector<std::shared_ptr<const void>> keep_;
+  std::vector<std::shared_ptr<const void>> owners_;
   std::vector<GroupView> groups_;
   KvView view_;
   bool writable_ = true;

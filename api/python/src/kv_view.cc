@@ -3,20 +3,20 @@
 
 namespace cairn::python {
 
-Kv::Kv(const KvView& view, std::shared_ptr<const ModelSpec> spec, std::shared_ptr<const void> keep,
+Kv::Kv(const KvView& view, std::shared_ptr<const ModelSpec> spec, std::shared_ptr<const void> owner,
        bool writable)
     : spec_(std::move(spec)),
       groups_(view.groups.begin(), view.groups.end()),
       view_(view),
       writable_(writable) {
-  keep_.push_back(std::move(keep));
+  owners_.push_back(std::move(owner));
   view_.groups = groups_;
 }
 
 Kv& Kv::operator=(const Kv& other) {
   if (this == &other) return *this;
   spec_ = other.spec_;
-  keep_ = other.keep_;
+  owners_ = other.owners_;
   groups_ = other.groups_;
   view_ = other.view_;
   view_.groups = groups_;
@@ -44,7 +44,7 @@ Kv Kv::Join(const Kv& a, const Kv& b) {
   Kv both = a.groups_.empty() ? b : a;
   if (!a.groups_.empty()) {
     both.groups_.insert(both.groups_.end(), b.groups_.begin(), b.groups_.end());
-    both.keep_.insert(both.keep_.end(), b.keep_.begin(), b.keep_.end());
+    both.owners_.insert(both.owners_.end(), b.owners_.begin(), b.owners_.end());
     both.view_.groups = both.groups_;
     both.writable_ = a.writable_ && b.writable_;
   }

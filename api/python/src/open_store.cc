@@ -48,8 +48,8 @@ std::shared_ptr<const ModelSpec> PyBranch::Spec() const {
   return spec;
 }
 
-void OpenStore::Outlive(Ticket ticket, std::vector<nb::object> keep) {
-  orphans_.push_back({.ticket = std::move(ticket), .keep = std::move(keep)});
+void OpenStore::Outlive(Ticket ticket, std::vector<nb::object> owners) {
+  orphans_.push_back({.ticket = std::move(ticket), .owners = std::move(owners)});
 }
 
 void OpenStore::Sweep() {

@@ -36,13 +36,13 @@ class OpenStore {
   void CheckModel(const Model& model);
 
   // Objects of a call whose ticket is gone: they are released when the call is over.
-  void Outlive(Ticket ticket, std::vector<nb::object> keep);
+  void Outlive(Ticket ticket, std::vector<nb::object> owners);
   void Sweep();
 
  private:
   struct Orphan {
     Ticket ticket;
-    std::vector<nb::object> keep;
+    std::vector<nb::object> owners;
   };
   Store store_;
   Listening listening_;

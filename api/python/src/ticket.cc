@@ -46,7 +46,7 @@ the store does not touch it any more, whether or not the ticket is. Any thread m
             const auto wanted = Parse<LayerState>(state, "state");
             const Ticket ticket = self.call.ticket();
             // The words of the progress must outlive the wait.
-            const std::vector<nb::object> kept = self.call.Kept();
+            const std::vector<nb::object> kept = self.call.Owners();
             Check(Unlocked([&] { return ticket.WaitForLayer(layer, wanted, ns); }));
           },
           "layer"_a, "state"_a = "complete", "timeout"_a = nb::none(),

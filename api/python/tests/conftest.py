@@ -51,7 +51,7 @@ def pytest_unconfigure(config):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    # What is skipped must not look as if it had passed: a file runs whole, or not at all.
+    # A skipped test must not look as if it had passed: a file runs whole, or not at all.
     if _reasons and _passed:
         session.exitstatus = 1
         print(f"some tests of the file were skipped, and others not: {_reasons}")

@@ -14,22 +14,22 @@
 
 namespace cairn::engine {
 
-class TableUses {
+class TableUsages {
  public:
   // Every table that was sealed and not forgotten, also those that nothing needs any more.
-  const std::map<uint64_t, TableUse>& all() const { return tables_; }
+  const std::map<uint64_t, TableUsage>& all() const { return tables_; }
   // Bytes of tables that became needless since this tree was opened; some count twice, when a
   // change was undone. So it only tells that something died.
   uint64_t died_bytes() const { return died_bytes_; }
 
   // `count` positions that lie at `place` are needed (1) or not any more (-1). Does nothing for a
   // place that is not in a table. Cannot fail.
-  void Use(const Place& place, uint64_t count, int sign);
+  void Count(const Place& place, uint64_t count, int sign);
   // From now on the tree knows the table; `stored_bytes` more of it are in use.
   void Name(const TableRef& table, uint64_t stored_bytes);
   // Undoes Name. `was_new`: the table is forgotten with it. Cannot fail.
   void Unname(uint64_t number, uint64_t stored_bytes, bool was_new);
-  void Load(uint64_t number, const TableUse& use) { tables_[number] = use; }
+  void Load(uint64_t number, const TableUsage& use) { tables_[number] = use; }
   // The table's file is gone. REQUIRES: it is known, and nothing in it is live.
   void Forget(uint64_t number);
 
@@ -42,7 +42,7 @@ class TableUses {
   void MarkFlushed();  // The index has all of it. Cannot fail.
 
  private:
-  std::map<uint64_t, TableUse> tables_;
+  std::map<uint64_t, TableUsage> tables_;
   std::vector<Joined> joined_;
   uint64_t died_bytes_ = 0;
 };
