@@ -168,6 +168,17 @@ def test_another_process_computes_what_is_left(runs):
     assert second[5]["cached"] == whole(len(second[5]["prompt"]) - 1)
 
 
+def test_a_process_that_just_ends_keeps_what_it_said_last(runs):
+    """vLLM tells of the end of a request with the next step only."""
+    _, second, log = runs.second
+    said = second[6]["prompt"] + second[6]["ids"]
+    with cairn.Store(runs.store) as store:
+        of_prompt = [branch.tokens().tolist() for branch in branches(store, second[6]["prompt"])]
+    # Of the first process, of the one that found it damaged, and of its last request.
+    assert of_prompt == [said] * 3
+    assert "keeps nothing more" not in log
+
+
 def test_damaged_blocks_are_computed_again(runs):
     """And what was computed takes their place: the next request of that prompt finds all of it."""
     status, second, log = runs.second

@@ -83,7 +83,7 @@ class Engine:
                               for head in range(HEADS)] for layer in range(len(self.tensors))])
         return torch.tensor(rows, dtype=torch.bfloat16)
 
-    def run(self, request, tables, drawn):
+    def run(self, request, tables, drawn, steps_on=True):
         """All of a request. What was loaded, as (tokens, rows of the first group)."""
         self.scheduler.on_new_request(request)
         loaded, asynchronous = self.scheduler.get_num_new_matched_tokens(request, 0)
@@ -106,6 +106,8 @@ class Engine:
         request.append_output_token_ids(0)
         request.status = RequestStatus.FINISHED_STOPPED
         held, _ = self.scheduler.request_finished_all_groups(request, tables)
+        if not steps_on:
+            return loaded, rows
         self.step({}, tables, [])
         assert self.worker.get_transfer_results({request.request_id}).finished_sending == ({request.request_id} if held
                                                                                            else set())
@@ -139,9 +141,9 @@ class Engine:
                                          for index, tensor in enumerate(self.tensors.values())])
                             for position in range(count)])
 
-    def close(self):
-        self.worker.shutdown()
-        self.scheduler.shutdown()
+    def close(self, first="worker"):
+        for side in (self.worker, self.scheduler) if first == "worker" else (self.scheduler, self.worker):
+            side.shutdown()
 
 
 def request_of(name, tokens, **sampling):
@@ -172,6 +174,18 @@ def test_to_the_token(exported, monkeypatch, tmp_path, order):
     assert loaded == len(other) - 1 and torch.equal(rows[:loaded], engine.rows(other, 0)[:loaded])
     assert store.metrics()["leases"] == 0
     engine.close()
+
+
+@pytest.mark.parametrize("first", ["worker", "scheduler"])
+def test_a_request_that_ended_with_the_last_step_is_kept(exported, monkeypatch, tmp_path, first):
+    """No step tells the worker of its end."""
+    engine = Engine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE)), "NHD")
+    prompt, drawn = [3 * i % 97 for i in range(101)], [40, 41, 42, 43, 44]
+    engine.run(request_of("only", prompt), table(1), drawn, steps_on=False)
+    engine.close(first)
+    with cairn.Store(tmp_path / "store") as store:
+        branch = store.find_branch(store.list_branches()[0][0].name)
+        assert branch.tokens().tolist() == [*prompt, *drawn, 0] and branch.kv_lengths == [106]
 
 
 def test_groups_with_a_window(exported, monkeypatch, tmp_path):

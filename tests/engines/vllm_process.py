@@ -90,8 +90,6 @@ def main():
             kill(llm, job)
         result = cancel(llm, job) if job.get("cancel") else generate(llm, job)
         print(json.dumps({**result, "leases": leases()}), flush=True)
-    if wanted["extra"] is not None:
-        llm.llm_engine.engine_core.shutdown()
 
 
 if __name__ == "__main__":

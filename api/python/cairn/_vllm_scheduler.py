@@ -10,7 +10,7 @@ from vllm.v1.request import RequestStatus
 
 import cairn
 
-from ._vllm_messages import End, Save, Start, StepMetadata, finish
+from ._vllm_messages import End, Save, Start, StepMetadata
 from ._vllm_sequence import FOUND_FROM, Sequence, logger
 
 
@@ -35,6 +35,7 @@ class SchedulerSide:
         self.run = os.urandom(4).hex()  # Engines count requests from 0 on, each time.
         self.known = {}
         self.starts, self.ends = [], []
+        shared.scheduler = self
 
     def on_new_request(self, request):
         # Content that ids do not tell, and prompts that change, are left alone.
@@ -106,8 +107,8 @@ class SchedulerSide:
             known.hit, known.looked_at = None, -1
 
     def step(self, output):
-        meta = StepMetadata(self.starts, [], self.ends)
-        self.starts, self.ends = [], []
+        meta = StepMetadata(self.starts, [], self.take_ends())
+        self.starts = []
         if not self.saves:
             return meta
         cached = output.scheduled_cached_reqs
@@ -166,7 +167,9 @@ class SchedulerSide:
             logger.warning("Cairn: request %s: %s", request_id, error)
         return True
 
+    def take_ends(self):
+        ends, self.ends = self.ends, []
+        return ends
+
     def close(self):
-        for end in self.ends:
-            finish(self.shared, end)
-        self.ends = []
+        self.shared.scheduler = None

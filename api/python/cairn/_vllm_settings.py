@@ -12,6 +12,7 @@ from vllm.platforms import current_platform
 import cairn
 
 from . import _shared
+from ._vllm_messages import finish
 
 # Prompts queue for a while between lookup and load; a lease that is over in between costs a lookup.
 LEASE_SECONDS = 30.0
@@ -76,6 +77,7 @@ class Shared:
             _shared.release(self.store)
             raise
         self.sequences = {}  # Request id -> Sequence, of requests that began.
+        self.scheduler = self.worker = None  # The two sides, each while it is there.
         self.users = 0
         self._models = {}  # ModelSpec's variant -> Model.
         self.layout = None
@@ -89,6 +91,14 @@ class Shared:
             self.layout = layout
             self.model_of(None)  # A model that the store cannot hold is refused here, by name.
         return self.layout
+
+    def end_requests(self):
+        """No step follows that would tell the worker which requests are over: it is told now, if it is there."""
+        for end in self.scheduler.take_ends() if self.scheduler is not None else ():
+            if self.worker is not None:
+                self.worker.end_request(end)
+            else:
+                finish(self, end)
 
     def model_of(self, lora):
         """The model of a request, with its adapter if it has one."""

@@ -35,6 +35,7 @@ class WorkerSide:
 
     def register(self, tensors):
         self.pool = Pool(self.layout, tensors)
+        self.shared.worker = self
 
     def start_loads(self, meta):
         for start in meta.starts:
@@ -66,11 +67,14 @@ class WorkerSide:
             if save.request_id not in damaged:
                 self._save(save)
         for end in meta.ends:
-            if end.save is not None:
-                self._save(end.save)
-                self.sent.add(end.request_id)
-            finish(self.shared, end)
+            self.end_request(end)
         return damaged
+
+    def end_request(self, end):
+        if end.save is not None:
+            self._save(end.save)
+            self.sent.add(end.request_id)
+        finish(self.shared, end)
 
     def _end(self, load):
         """Up to where the load is right."""
@@ -146,6 +150,7 @@ class WorkerSide:
         return bad
 
     def close(self):
+        self.shared.worker = None
         self.threads.shutdown()
 
 

@@ -8,6 +8,9 @@
 docs/engines.md tells what is kept, and what a crash costs.
 """
 
+import atexit
+import weakref
+
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorRole,
@@ -22,6 +25,15 @@ from ._vllm_scheduler import SchedulerSide
 from ._vllm_worker import WorkerSide
 
 __all__ = ["CairnConnector"]
+
+_connectors = weakref.WeakSet()
+
+
+@atexit.register
+def _shut_down():
+    """A script may end right behind generate(). Runs before cairn's own handler, which closes the store."""
+    for connector in list(_connectors):
+        connector.shutdown()
 
 
 class CairnConnector(KVConnectorBase_V1, SupportsHMA):
@@ -65,6 +77,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
             self._side = SchedulerSide(self._shared, layout, self._kv_transfer_config)
         else:
             self._side = WorkerSide(self._shared, layout, asynchronous=len(layout.groups) > 1)
+        _connectors.add(self)
 
     _side = None
 
@@ -80,6 +93,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         side, self._side = self._side, None
         shared, self._shared = self._shared, None
         if side is not None:
+            shared.end_requests()
             side.close()
         if shared is not None:
             _settings.release(shared)
