@@ -19,6 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
+from . import _exit as _exit  # Registers its handler first, so that it runs last.
 from . import _vllm_settings as _settings
 from ._vllm_layout import layout_of
 from ._vllm_scheduler import SchedulerSide
@@ -31,7 +32,7 @@ _connectors = weakref.WeakSet()
 
 @atexit.register
 def _shut_down():
-    """A script may end right behind generate(). Runs before cairn's own handler, which closes the store."""
+    """A script may end right behind generate(). Runs before cairn._exit closes the store."""
     for connector in list(_connectors):
         connector.shutdown()
 
