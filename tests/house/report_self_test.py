@@ -65,6 +65,29 @@ class Report(unittest.TestCase):
         self.assertIn("| load burst | `rate_to_raw` | 0.500 | 0.400 to 0.600 | >= 0.70 | missed |", page)
         self.assertIn("commit abc; 2026-01-01; 2 cores of a processor; Linux 1.", page)
 
+    def test_parts_show_the_figures_that_are_listed(self):
+        run = run_of(values={"fork_us": 1.5, "fork_bytes": 300, "tokens": 9}, ratios={"p50_to_short": 1.0})
+        self.keep("parts", {"fork": run})
+        self.assertEqual(self.call()[0], 0)
+        page = self.read("docs/bench.md")
+        self.assertIn("| fork | `fork_us` | 1.50 |  | <= 20 | met |", page)
+        self.assertIn("| fork | `fork_bytes` | 300 |  | <= 256 | missed |", page)
+        self.assertNotIn("p50_to_short", page)
+
+    def test_engines_have_tables_of_their_own(self):
+        operations = {"store": 2.0, "lookup": 0.25}
+        self.keep("lmcache", {"lmcache": run_of(values={"ms": {"fs": operations, "cairn": operations},
+                                                        "cpu_s_per_gb": {"fs": {"store": 1.5}, "cairn": {"store": 1.0}},
+                                                        "repeats": 5}, ratios={"cairn": {"store": 1.0, "lookup": 0.5}})})
+        arm = {"first_ms": 12.5, "first_ms_min": 12.0, "first_ms_max": 13.0, "cached_tokens": 960, "ready_s": 9.0,
+               "file_bytes": 30_000_000}
+        self.keep("ttft", {"ttft": run_of(values={"prompt_tokens": 984, "repeats": 3, "arms": {"cairn": arm}}, ratios={})})
+        self.assertEqual(self.call()[0], 0)
+        page = self.read("docs/bench.md")
+        self.assertIn("| the faster of theirs to cairn | 1.00 | 0.500 |", page)
+        self.assertIn("| cairn | 1.00 |", page)
+        self.assertIn("| cairn | 12.5 | 12.0 to 13.0 | 960 | 30.0 |", page)
+
     def test_check_names_what_differs_and_writes_nothing(self):
         self.keep("load", {"burst": load_run(0.5)})
         self.call()
