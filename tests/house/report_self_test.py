@@ -151,6 +151,11 @@ class Report(unittest.TestCase):
         self.assertEqual(runs["burst"]["note"], "alone")
         self.assertTrue(report.RUN_KEYS <= runs["burst"].keys() and "bench" not in runs["burst"])
         self.assertEqual(self.call("--check"), (0, ""))
+        # Of a program that does not tell its machine, this one.
+        del printed["machine"]
+        self.write("printed", json.dumps(printed))
+        self.assertEqual(self.call("--record", "load/burst", "cat", printed_at)[0], 0)
+        self.assertTrue(json.loads(self.read("docs/bench/load.json"))["burst"]["machine"]["cores"] > 0)
 
     def test_keeps_no_paths_and_no_names_of_the_machine(self):
         self.assertEqual(report.command_line(["/a/b/cairn-bench", "peers", "--dir", "/c", "--json", "--dir=/d"]),
