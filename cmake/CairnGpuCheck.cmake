@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The programs that tools/gpu-check runs on a machine with a GPU: the tests that can use a card, and the
-# benchmark of `cairn-bench gpu`. Each needs nothing there but libc and the driver. They are linked from
-# objects that other programs need anyway, and only when asked for.
+# benchmarks of `cairn-bench gpu` and `shadow-step`. Each needs nothing there but libc and the driver.
+# They are linked from objects that other programs need anyway, and only when asked for.
 #
 #   cairn-gpu-check-tests   tests/gpu, tests/engine/gpu_restore_test.cc and gpu_card_test.cc
 #   cairn-gpu-check-bench   tools/gpu_check/main.cc, tools/bench/gpu*

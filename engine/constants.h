@@ -352,6 +352,8 @@ inline constexpr uint64_t kSparsePinnedBytesMin = 1u << 20;
 // Pages that one fetch reads at once: enough to keep a disk busy, and little enough that another
 // session's turn comes soon.
 inline constexpr size_t kSparsePagesAtOnce = 256;
+// Of these, prefetched ones: a fetch that comes meanwhile waits for 2 MiB.
+inline constexpr size_t kSparsePagesAhead = 32;
 
 // How DerivedTables names the list of pieces that were in slots: its kind, and its version.
 inline constexpr uint32_t kSparseWarmthKind = 1;

@@ -3,7 +3,10 @@
 // The public classes SparseArena and SparseSession: check the call, and pass it on.
 #include "cairn/sparse.h"
 
+#include <algorithm>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "engine/on_core.h"
 #include "engine/sparse/sparse_session.h"
@@ -76,6 +79,30 @@ Status SparseSession::Prefetch(const SparseWanted& wanted) {
   return OnState(state_, [&](SparseSessionState& state) -> Status {
     CAIRN_RETURN_IF_ERROR(CheckProcess(state));
     return state.Prefetch(wanted);
+  });
+}
+Result<SparseView> SparseSession::Capture(const SparseWanted& wanted) {
+  return OnState(state_, [&](SparseSessionState& state) -> Result<SparseView> {
+    CAIRN_RETURN_IF_ERROR(CheckProcess(state));
+    return state.Capture(wanted);
+  });
+}
+Status SparseSession::Replay(std::span<const SparseSession> sessions, uintptr_t stream,
+                             const std::function<Status()>& launch) {
+  const io::NoCancel guard;
+  return Guarded([&]() -> Status {
+    std::vector<SparseSessionState*> states;
+    for (const SparseSession& session : sessions) {
+      if (session.state_ == nullptr) return Status(StatusCode::kInvalidState, "an empty handle");
+      CAIRN_RETURN_IF_ERROR(CheckProcess(*session.state_));
+      states.push_back(session.state_.get());
+    }
+    // One order for all callers, so that none waits for another in a circle.
+    std::sort(states.begin(), states.end(), std::less<>());
+    if (std::adjacent_find(states.begin(), states.end()) != states.end()) {
+      return Status(StatusCode::kInvalidArgument, "sparse: a session is replayed twice");
+    }
+    return SparseSessionState::Replay(states, stream, launch);
   });
 }
 Status SparseSession::Save() {

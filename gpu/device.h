@@ -75,6 +75,9 @@ class Device {
   virtual Result<Event> NewEvent() = 0;
   virtual Result<Event> AdoptEvent(uintptr_t handle) = 0;
   virtual void Return(Stream stream) = 0;  // Work in it still runs.
+  // True: enqueued work becomes part of a graph of the caller, and runs when that is launched. Not
+  // so Record and StreamWait, which fail.
+  virtual Result<bool> IsCaptured(Stream stream) = 0;
   virtual void Return(Event event) = 0;
 
   // --- Enqueue; never blocks. kInvalidArgument for a stream or an event that was returned or is of

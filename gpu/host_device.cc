@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "base/io/sim_random.h"
 #include "gpu/host_grid.h"
 #include "gpu/host_kernels.h"
+#include "gpu/host_work.h"
 
 namespace cairn::gpu {
 namespace {
@@ -29,50 +29,6 @@ std::atomic<uint64_t> devices{0};
 Status Invalid(const std::string& what) {
   return Status(StatusCode::kInvalidArgument, "device: " + what);
 }
-
-// One Record of an event: a waiter waits for the one that was last when it asked.
-struct Recorded {
-  bool done = false;
-  size_t stream = 0;
-  uint64_t number = 0;  // Of the operation in its stream.
-  uint64_t late = 0;
-};
-using RecordRef = std::shared_ptr<Recorded>;
-
-struct Operation {
-  enum Kind { kCopy, kFill, kLaunch, kRecord, kStreamWait, kSetWord, kAwaitWord };
-  Kind kind;
-  std::vector<CopyPiece> pieces{};
-  std::span<std::byte> at{};
-  std::byte with{};
-  Kernel kernel{};
-  LaunchShape shape{};
-  std::vector<std::byte> arguments{};
-  RecordRef record{};
-  uint32_t* word = nullptr;
-  uint32_t value = 0;
-  bool begun = false;
-};
-
-struct StreamState {
-  std::deque<Operation> waiting;
-  uint64_t ended = 0;    // Operations before the first that waits.
-  uint64_t adopted = 0;  // Returns that leave it to its owner.
-  bool returned = false;
-};
-
-struct EventState {
-  RecordRef last;
-  uint64_t owner = 0;  // Of an adopted one: the event that it stands for, from 1 on.
-  bool returned = false;
-};
-
-struct Block {
-  std::unique_ptr<io::GuardedMemory> memory;
-  uint64_t bytes = 0;
-  Memory kind = Memory::kDevice;
-  bool freed = false;
-};
 
 class Host final : public HostDevice {
  public:
@@ -112,6 +68,35 @@ class Host final : public HostDevice {
     const std::lock_guard lock(mutex_);
     while (StepOf(AllStreams())) {
     }
+  }
+
+  void BeginCapture(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    const Result<StreamState*> state = Find(stream);
+    CAIRN_CHECK(state.ok() && (*state)->captured == nullptr);
+    (*state)->captured = std::make_unique<std::vector<Operation>>();
+  }
+  uint64_t EndCapture(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    const Result<StreamState*> state = Find(stream);
+    CAIRN_CHECK(state.ok() && (*state)->captured != nullptr);
+    graphs_.push_back(std::move(*std::exchange((*state)->captured, nullptr)));
+    return graphs_.size();
+  }
+  Status LaunchGraph(uint64_t graph, Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(Call(kFailLaunch, "LaunchGraph"));
+    CAIRN_CHECK(0 < graph && graph <= graphs_.size());
+    for (const Operation& operation : graphs_[graph - 1]) {
+      CAIRN_RETURN_IF_ERROR(Enqueue(stream, operation));
+    }
+    return Status::Ok();
+  }
+  Result<bool> IsCaptured(Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    CAIRN_RETURN_IF_ERROR(Call(kFailQuery, "IsCaptured"));
+    CAIRN_ASSIGN_OR_RETURN(const StreamState* state, Find(stream));
+    return state->captured != nullptr;
   }
 
   Result<std::byte*> Allocate(Memory memory, uint64_t bytes) override {
@@ -400,6 +385,11 @@ class Host final : public HostDevice {
 
   Status Enqueue(Stream stream, Operation operation) {
     CAIRN_ASSIGN_OR_RETURN(StreamState * state, Find(stream));
+    if (state->captured != nullptr) {
+      if (operation.record != nullptr) return Invalid("an event in a stream that is captured");
+      state->captured->push_back(std::move(operation));
+      return Status::Ok();
+    }
     state->waiting.push_back(std::move(operation));
     const auto index = static_cast<size_t>(state - streams_.data());
     // It is enqueued: if there is no memory it runs when somebody waits.
@@ -556,6 +546,7 @@ class Host final : public HostDevice {
   std::vector<StreamState> streams_;
   uint64_t default_stream_ = 0;  // Once somebody asked for it.
   std::vector<EventState> events_;
+  std::vector<std::vector<Operation>> graphs_;
   Status lost_{};
 };
 

@@ -58,6 +58,11 @@ class HostDevice : public Device {
   virtual void OnLaunch(std::function<void(Kernel)> call) = 0;
   // Runs all enqueued work that can run, though nobody waits for it.
   virtual void RunAll() = 0;
+  // Work that is enqueued in between becomes a graph, instead of running; LaunchGraph enqueues it.
+  // Record and StreamWait in between are kInvalidArgument.
+  virtual void BeginCapture(Stream stream) = 0;
+  virtual uint64_t EndCapture(Stream stream) = 0;
+  virtual Status LaunchGraph(uint64_t graph, Stream stream) = 0;
   // For AdoptStream and AdoptEvent, which stand for handles of the caller's own program. Stream 0
   // is the default one, which every program has.
   static uintptr_t HandleOf(Stream stream) { return static_cast<uintptr_t>(stream.id); }

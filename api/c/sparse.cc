@@ -136,6 +136,40 @@ cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session,
   });
 }
 
+cairn_code cairn_sparse_session_capture(cairn_sparse_session* session,
+                                        const cairn_sparse_wanted* wanted, cairn_sparse_view* view,
+                                        cairn_error** error) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(session);
+    CAIRN_C_NEED(wanted);
+    CAIRN_C_NEED(view);
+    CAIRN_RETURN_IF_ERROR(CheckStructSize(view, sizeof(*view), "cairn_sparse_view"));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseWanted converted, ToWanted(wanted));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseView captured, session->value.Capture(converted));
+    Write(ToC(captured), view);
+    return Status::Ok();
+  });
+}
+
+cairn_code cairn_sparse_session_replay(cairn_sparse_session* const* sessions, size_t count,
+                                       uintptr_t stream, cairn_sparse_launch launch, void* context,
+                                       cairn_error** error) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(launch);
+    if (count != 0) CAIRN_C_NEED(sessions);
+    std::vector<cairn::SparseSession> values;
+    for (size_t i = 0; i < count; ++i) {
+      CAIRN_C_NEED(sessions[i]);
+      values.push_back(sessions[i]->value);
+    }
+    return cairn::SparseSession::Replay(values, stream, [&] {
+      const int failed = launch(context);
+      if (failed == 0) return Status::Ok();
+      return Status(cairn::StatusCode::kIoError, "sparse: launch gave " + std::to_string(failed));
+    });
+  });
+}
+
 cairn_code cairn_sparse_session_save(cairn_sparse_session* session, cairn_error** error) {
   return Call(error, [&]() -> Status {
     CAIRN_C_NEED(session);

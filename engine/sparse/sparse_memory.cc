@@ -57,6 +57,7 @@ SparseMemory::SparseMemory(const GpuWaits* waits, const SparseLayout& layout)
   wrong_at_ = pinned.Add(1, sizeof(uint64_t));
   staged_at_ = pinned.Add(wanted, sizeof(uint32_t));
   staged_counts_at_ = pinned.Add(heads, sizeof(uint32_t));
+  captured_counts_at_ = pinned.Add(heads, sizeof(uint32_t));
   pinned_layer_bytes_ = pinned.end();
 }
 

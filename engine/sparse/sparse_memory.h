@@ -50,6 +50,10 @@ class SparseMemory {
   uint32_t* staged_counts(uint32_t layer) const {
     return Pinned<uint32_t>(layer, staged_counts_at_);
   }
+  // Of replayed fetches. Never changes once it is set.
+  uint32_t* captured_counts(uint32_t layer) const {
+    return Pinned<uint32_t>(layer, captured_counts_at_);
+  }
   uint32_t* wanted(uint32_t layer) const { return Device<uint32_t>(layer, wanted_at_); }
   uint32_t* counts(uint32_t layer) const { return Device<uint32_t>(layer, counts_at_); }
   std::span<std::byte> pieces_in(uint32_t layer) const {
@@ -83,7 +87,7 @@ class SparseMemory {
   uint64_t begun_end_ = 0, counts_at_ = 0, wanted_at_ = 0, slot_of_at_ = 0, source_at_ = 0;
   std::array<uint64_t, gpu::kPiecePlanesMax> slots_at_{};
   uint64_t pages_at_ = 0, used_at_ = 0, faults_at_ = 0, fault_counts_at_ = 0, wrong_at_ = 0;
-  uint64_t staged_at_ = 0, staged_counts_at_ = 0;
+  uint64_t staged_at_ = 0, staged_counts_at_ = 0, captured_counts_at_ = 0;
   uint64_t device_layer_bytes_ = 0, pinned_layer_bytes_ = 0, device_bytes_ = 0;
   mutable bool is_lost_ = false;
   std::byte* device_memory_ = nullptr;

@@ -11,6 +11,7 @@
 #include "base/io/no_cancel.h"
 #include "engine/constants.h"
 #include "engine/sparse/sparse_warmth.h"
+#include "engine/sparse/used_stream.h"
 
 namespace cairn {
 
@@ -94,7 +95,7 @@ Status SparseSessionState::Save() {
   const io::Turn::Holder turn(&turn_);
   engine::PiecesByUse pieces;
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
-    CAIRN_RETURN_IF_ERROR(waits_.For(layers_[layer].ended, io::kNoDeadline));
+    CAIRN_RETURN_IF_ERROR(AwaitLayer(layer));
     if (layers_[layer].is_spoiled) {
       pieces.resize(pieces.size() + layout_.heads);
       continue;
@@ -140,8 +141,8 @@ Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> so
     return Bad("the branch has " + std::to_string(source->tokens()) +
                " tokens, more than tokens_max has room for");
   }
-  for (const Layer& layer : layers_) {
-    CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, io::kNoDeadline));
+  for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
+    CAIRN_RETURN_IF_ERROR(AwaitLayer(layer));
   }
   const Paused paused(this);
   if (layout_.pieces % layout_.pieces_of_page() != 0) {
@@ -176,6 +177,7 @@ Status SparseSessionState::AwaitEnqueued() {
   for (const Layer& layer : layers_) {
     if (layer.has_event) CAIRN_RETURN_IF_ERROR(waits_.For(layer.ended, io::kNoDeadline));
   }
+  if (has_replayed_event_) CAIRN_RETURN_IF_ERROR(waits_.For(replayed_, io::kNoDeadline));
   return is_lost_ ? Status(StatusCode::kIoError, "sparse: the device does not answer")
                   : Status::Ok();
 }
@@ -191,6 +193,7 @@ SparseSessionState::~SparseSessionState() {
   for (const Layer& layer : layers_) {
     if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
+  if (has_replayed_event_) is_lost_ |= !waits_.For(replayed_, io::kNoDeadline).ok();
   // Memory that kernels may still read is never reused.
   if (is_lost_) {
     if (memory_ != nullptr) memory_->Leak();
@@ -202,6 +205,7 @@ SparseSessionState::~SparseSessionState() {
   for (const Layer& layer : layers_) {
     if (layer.has_event) waits_.device().Return(layer.ended);
   }
+  if (has_replayed_event_) waits_.device().Return(replayed_);
   memory_ = nullptr;
   arena_->ReturnDeviceBytes(taken_bytes_);
 }
@@ -224,11 +228,14 @@ bool SparseSessionState::TakeUsed(size_t index) {
 }
 
 Status SparseSessionState::AwaitReaders(size_t index) {
+  bool is_replayed = false;
   {
     const io::Turn::Holder turn(&enqueue_turn_);
     if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
+    is_replayed = layers_[LayerOf(index)].is_captured;
   }
-  return waits_.For(layers_[LayerOf(index)].ended, io::kNoDeadline);
+  CAIRN_RETURN_IF_ERROR(waits_.For(layers_[LayerOf(index)].ended, io::kNoDeadline));
+  return is_replayed ? waits_.For(replayed_, io::kNoDeadline) : Status::Ok();
 }
 
 bool SparseSessionState::Has(const engine::PageKey& key) const {
@@ -291,32 +298,60 @@ void SparseSessionState::Count(std::atomic<uint64_t> engine::SparseCounters::*co
 
 // ---------------------------------------------------------------- in the background
 
-// False: earlier pages must be read first.
+bool SparseSessionState::HasRoomToRead() const {
+  return !is_paused_ && to_read_.size() + ahead_.size() <= engine::kSparsePagesAtOnce;
+}
+
+void SparseSessionState::PostJob() {
+  if (job_is_posted_ || (to_read_.empty() && ahead_.empty())) return;
+  job_is_posted_ = true;
+  arena_->background().Post([this] { BackgroundJob(); });
+}
+
+// These two give false where earlier pages must be read first.
 bool SparseSessionState::ReadInBackground(const std::set<size_t>& pages) {
   const MutexLock lock(&background_mutex_);
   if (is_paused_ || to_read_.size() > engine::kSparsePagesAtOnce) return false;
   to_read_.insert(pages.begin(), pages.end());
-  if (job_is_posted_ || to_read_.empty()) return true;
-  job_is_posted_ = true;
-  arena_->background().Post([this] { BackgroundJob(); });
+  PostJob();
   return true;
+}
+bool SparseSessionState::ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns) {
+  const MutexLock lock(&background_mutex_);
+  if (!HasRoomToRead()) return false;
+  for (const size_t page : pages) {
+    uint64_t& known = ahead_.try_emplace(page, deadline_ns).first->second;
+    known = std::max(known, deadline_ns);
+  }
+  PostJob();
+  return true;
+}
+
+// Demand first; prefetched pages that are too late are left.
+std::vector<size_t> SparseSessionState::NextToRead() {
+  const uint64_t now_ns = waits_.scheduler().MonotonicNs();
+  std::vector<size_t> pages;
+  const MutexLock lock(&background_mutex_);
+  while (!to_read_.empty() && pages.size() < engine::kSparsePagesAtOnce) {
+    pages.push_back(to_read_.extract(to_read_.begin()).value());
+  }
+  // Few, so that a fetch that comes meanwhile waits for few.
+  while (!ahead_.empty() && pages.size() < engine::kSparsePagesAhead) {
+    const auto [page, deadline_ns] = *ahead_.begin();
+    ahead_.erase(ahead_.begin());
+    if (now_ns < deadline_ns) pages.push_back(page);
+  }
+  if (!pages.empty()) return pages;
+  job_is_posted_ = false;
+  jobs_ended_.fetch_add(1);
+  waits_.scheduler().WakeAll(jobs_ended_);
+  return pages;
 }
 
 void SparseSessionState::BackgroundJob() noexcept {
   while (true) {
-    std::vector<size_t> pages;
-    {
-      const MutexLock lock(&background_mutex_);
-      while (!to_read_.empty() && pages.size() < engine::kSparsePagesAtOnce) {
-        pages.push_back(to_read_.extract(to_read_.begin()).value());
-      }
-      if (pages.empty()) {
-        job_is_posted_ = false;
-        jobs_ended_.fetch_add(1);
-        waits_.scheduler().WakeAll(jobs_ended_);
-        return;
-      }
-    }
+    const std::vector<size_t> pages = NextToRead();
+    if (pages.empty()) return;
     const Status brought = Guarded([&] {
       const io::Turn::Holder turn(arena_->pool().turn());
       return BringPages(pages, UINT64_MAX);
@@ -325,6 +360,7 @@ void SparseSessionState::BackgroundJob() noexcept {
     const MutexLock lock(&background_mutex_);
     if (background_.ok()) background_ = brought;
     to_read_.clear();
+    ahead_.clear();
   }
 }
 
@@ -334,21 +370,34 @@ void SparseSessionState::AwaitJob() {
     {
       const MutexLock lock(&background_mutex_);
       to_read_.clear();
+      ahead_.clear();
       if (!job_is_posted_) return;
     }
     waits_.scheduler().Wait(jobs_ended_, ended, io::kNoDeadline);
   }
 }
 
-// Reads the pages that relaxed fetches lacked, of those that have ended.
-Status SparseSessionState::LookAtPending() {
+Status SparseSessionState::AwaitLayer(uint32_t layer, uint64_t deadline_ns) const {
+  CAIRN_RETURN_IF_ERROR(waits_.For(layers_[layer].ended, deadline_ns));
+  return layers_[layer].is_captured ? waits_.For(replayed_, deadline_ns) : Status::Ok();
+}
+
+Result<bool> SparseSessionState::HasEnded(uint32_t layer) const {
+  CAIRN_ASSIGN_OR_RETURN(const bool ended, waits_.device().Reached(layers_[layer].ended));
+  if (!ended || !layers_[layer].is_captured) return ended;
+  return waits_.device().Reached(replayed_);
+}
+
+// Reads the pages that relaxed fetches lacked, of those that have ended. `is_last`: the next fetch
+// overwrites what they lacked.
+Status SparseSessionState::LookAtPending(bool is_last) {
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     if (!layers_[layer].is_pending) continue;
-    CAIRN_ASSIGN_OR_RETURN(const bool reached, waits_.device().Reached(layers_[layer].ended));
-    if (!reached) continue;
+    CAIRN_ASSIGN_OR_RETURN(const bool has_ended, HasEnded(layer));
+    if (!has_ended) continue;
     uint64_t pieces = 0;
     const std::set<size_t> pages = FaultsOf(layer, &pieces);
-    if (!ReadInBackground(pages)) continue;  // A later call looks again.
+    if (!ReadInBackground(pages) && !is_last) continue;  // A later call looks again.
     layers_[layer].is_pending = false;
     Count(&engine::SparseCounters::faults, pieces);
     Count(&engine::SparseCounters::left_out, pieces);
@@ -358,27 +407,6 @@ Status SparseSessionState::LookAtPending() {
 }
 
 // ---------------------------------------------------------------- fetching
-
-// The caller's stream, for the length of a call.
-class SparseSessionState::UsedStream {
- public:
-  explicit UsedStream(gpu::Device* device) : device_(device) {}
-  ~UsedStream() {
-    if (has_stream_) device_->Return(stream_);
-  }
-  UsedStream(const UsedStream&) = delete;
-  UsedStream& operator=(const UsedStream&) = delete;
-  Result<gpu::Stream> Adopt(uintptr_t handle) {
-    CAIRN_ASSIGN_OR_RETURN(stream_, device_->AdoptStream(handle));
-    has_stream_ = true;
-    return stream_;
-  }
-
- private:
-  gpu::Device* const device_;
-  gpu::Stream stream_{};
-  bool has_stream_ = false;
-};
 
 Status SparseSessionState::CheckWanted(const SparseWanted& wanted) const {
   if (wanted.layer >= layout_.layers) {
@@ -402,8 +430,10 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
   const io::Turn::Holder turn(&turn_);
   CAIRN_RETURN_IF_ERROR(LookAtPending());
   if (!has_sent_pieces_) CAIRN_RETURN_IF_ERROR(SendPieces(layout_.pieces));
-  UsedStream used(&waits_.device());
+  engine::UsedStream used(&waits_.device());
   CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
+  CAIRN_ASSIGN_OR_RETURN(const bool is_captured, waits_.device().IsCaptured(stream));
+  if (is_captured) return Bad("the stream is captured into a graph, which takes Capture");
   Count(&engine::SparseCounters::fetches, 1);
   Count(&engine::SparseCounters::wanted, uint64_t{wanted.count} * layout_.heads);
   CAIRN_RETURN_IF_ERROR(Stage(wanted));
@@ -413,15 +443,14 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
 
 // Waits until the last fetch's pieces were copied from there.
 Status SparseSessionState::AwaitStaging(const SparseWanted& wanted) {
-  const gpu::Event ended = layers_[wanted.layer].ended;
   if (wanted.mode == SparseMode::kRelaxed) {
-    CAIRN_ASSIGN_OR_RETURN(const bool reached, waits_.device().Reached(ended));
-    if (!reached) {
+    CAIRN_ASSIGN_OR_RETURN(const bool has_ended, HasEnded(wanted.layer));
+    if (!has_ended) {
       return Status(StatusCode::kBusy, "sparse: the layer's last fetch has not ended");
     }
     return Status::Ok();
   }
-  return waits_.For(ended, io::kNoDeadline);
+  return AwaitLayer(wanted.layer);
 }
 
 // Puts pieces from host memory where the device copies them from.
@@ -436,23 +465,28 @@ Status SparseSessionState::Stage(const SparseWanted& wanted) {
   return Status::Ok();
 }
 
+std::vector<gpu::CopyPiece> SparseSessionState::PiecesToDevice(const SparseWanted& wanted,
+                                                               const uint32_t* counts) const {
+  const uint32_t layer = wanted.layer;
+  std::vector<gpu::CopyPiece> copies;
+  copies.push_back({reinterpret_cast<std::byte*>(memory_->counts(layer)),
+                    reinterpret_cast<const std::byte*>(counts), layout_.heads * sizeof(uint32_t)});
+  for (uint32_t head = 0; head < layout_.heads && wanted.count != 0; ++head) {
+    const size_t at = size_t{head} * layout_.wanted_max;
+    const uint32_t* const from = wanted.on_device ? wanted.pieces + size_t{head} * wanted.stride
+                                                  : memory_->staged(layer) + at;
+    copies.push_back({reinterpret_cast<std::byte*>(memory_->wanted(layer) + at),
+                      reinterpret_cast<const std::byte*>(from), wanted.count * sizeof(uint32_t)});
+  }
+  return copies;
+}
+
 // `with_pieces`: they are not on the device yet.
 Status SparseSessionState::Enqueue(const SparseWanted& wanted, gpu::Stream stream,
                                    bool with_pieces) {
   std::vector<gpu::CopyPiece> copies;
   const uint32_t layer = wanted.layer;
-  if (with_pieces) {
-    copies.push_back({reinterpret_cast<std::byte*>(memory_->counts(layer)),
-                      reinterpret_cast<const std::byte*>(memory_->staged_counts(layer)),
-                      layout_.heads * sizeof(uint32_t)});
-    for (uint32_t head = 0; head < layout_.heads && wanted.count != 0; ++head) {
-      const size_t at = size_t{head} * layout_.wanted_max;
-      const uint32_t* const from = wanted.on_device ? wanted.pieces + size_t{head} * wanted.stride
-                                                    : memory_->staged(layer) + at;
-      copies.push_back({reinterpret_cast<std::byte*>(memory_->wanted(layer) + at),
-                        reinterpret_cast<const std::byte*>(from), wanted.count * sizeof(uint32_t)});
-    }
-  }
+  if (with_pieces) copies = PiecesToDevice(wanted, memory_->staged_counts(layer));
   const io::Turn::Holder turn(&enqueue_turn_);
   if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
   Status enqueued = EnqueueKernels(wanted, stream, copies);
@@ -551,7 +585,8 @@ Status SparseSessionState::Prefetch(const SparseWanted& wanted) {
       if (!IsMapped(index)) pages.insert(index);
     }
   }
-  if (ReadInBackground(pages)) return Status::Ok();
+  const uint64_t deadline_ns = arena_->means().write->lifecycle->Deadline(wanted.timeout_ns);
+  if (ReadAhead(pages, deadline_ns)) return Status::Ok();
   return Status(StatusCode::kBusy, "sparse: earlier pages are still to be read");
 }
 

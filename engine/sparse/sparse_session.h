@@ -6,11 +6,16 @@
 //   looked at  strict: when the event is reached; relaxed: by a later fetch
 //   read       pages of faults, by the caller (strict) or in the background; enqueued again
 //
+// Captured fetches are enqueued once, into a graph of the caller; its replays are looked at like
+// relaxed fetches (sparse_session_replay.cc).
+//
 // Thread-safe.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -38,6 +43,10 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
 
   Result<SparseView> Fetch(const SparseWanted& wanted);
   Status Prefetch(const SparseWanted& wanted);
+  Result<SparseView> Capture(const SparseWanted& wanted);
+  // `sessions`: each once, in an order that all callers have.
+  static Status Replay(std::span<SparseSessionState* const> sessions, uintptr_t stream,
+                       const std::function<Status()>& launch);
   Status Save();
   Status Extend(std::shared_ptr<const engine::SparseSource> source);
   Status AwaitEnqueued();  // REQUIRES: nobody fetches.
@@ -57,10 +66,11 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   struct Layer {
     gpu::Event ended{};
     bool has_event = false;
-    bool is_spoiled = false;  // Slots may claim pieces that were never copied there.
-    bool is_pending = false;  // A relaxed fetch of it was not checked yet.
+    bool is_spoiled = false;   // Slots may claim pieces that were never copied there.
+    bool is_pending = false;   // A relaxed fetch of it was not checked yet.
+    bool is_captured = false;  // Replays fetch so many pieces a head. By both turns.
+    uint32_t captured_count = 0;
   };
-  class UsedStream;
 
   SparseSessionState(std::shared_ptr<SparseArenaState> arena,
                      std::shared_ptr<const engine::SparseSource> source)
@@ -72,6 +82,8 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
                    gpu::Stream stream);
   Status AwaitStaging(const SparseWanted& wanted);
   Status Stage(const SparseWanted& wanted);
+  std::vector<gpu::CopyPiece> PiecesToDevice(const SparseWanted& wanted, const uint32_t* counts)
+      const;
   Status Enqueue(const SparseWanted& wanted, gpu::Stream stream, bool with_pieces);
   Status EnqueueKernels(const SparseWanted& wanted, gpu::Stream stream,
                         std::span<const gpu::CopyPiece> copies);
@@ -82,8 +94,18 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   // Pages that the layer's last fetch lacked, and how many pieces these were.
   std::set<size_t> FaultsOf(uint32_t layer, uint64_t * pieces) const;
   Status BringPages(std::span<const size_t> pages, uint64_t timeout_ns);
-  Status LookAtPending();
+  // Of a layer's work, and of replays that fetch for it.
+  Status AwaitLayer(uint32_t layer, uint64_t deadline_ns = io::kNoDeadline) const;
+  Result<bool> HasEnded(uint32_t layer) const;
+  Status LookAtPending(bool is_last = false);
+  Status PrepareReplay();
+  Status BeginReplay(gpu::Stream stream);
+  Status EndReplay(gpu::Stream stream, Status launched);
   bool ReadInBackground(const std::set<size_t>& pages);
+  bool ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns);
+  bool HasRoomToRead() const CAIRN_REQUIRES(background_mutex_);
+  void PostJob() CAIRN_REQUIRES(background_mutex_);
+  std::vector<size_t> NextToRead();
   void BackgroundJob() noexcept;
   void AwaitJob();
   class Paused;
@@ -115,12 +137,17 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   // Held by the enqueuing thread, up to the event: else a page that no table names any more might
   // not be waited for long enough.
   io::Turn enqueue_turn_{waits_.scheduler()};
-  bool is_lost_ = false;         // Enqueued work cannot be waited for. By enqueue_turn_.
-  std::vector<Layer> layers_;    // By turn_; the events, by enqueue_turn_.
+  bool is_lost_ = false;       // Enqueued work cannot be waited for. By enqueue_turn_.
+  std::vector<Layer> layers_;  // By turn_; the events, by enqueue_turn_.
+  gpu::Event replayed_{};      // Behind the last replay; made by the first capture. As layers_.
+  bool has_replayed_event_ = false;
   bool has_sent_pieces_ = true;  // Else the device may take pieces beyond the last. By turn_.
 
   Mutex background_mutex_;
+  // Pages that relaxed fetches lacked; and prefetched ones, which come after those, until they are
+  // of no use any more.
   std::set<size_t> to_read_ CAIRN_GUARDED_BY(background_mutex_);
+  std::map<size_t, uint64_t> ahead_ CAIRN_GUARDED_BY(background_mutex_);
   bool job_is_posted_ CAIRN_GUARDED_BY(background_mutex_) = false;
   bool is_paused_ CAIRN_GUARDED_BY(background_mutex_) = false;
   Status background_ CAIRN_GUARDED_BY(background_mutex_);  // Error of a job, until it is returned.

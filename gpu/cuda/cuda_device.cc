@@ -240,6 +240,15 @@ class CudaDevice final : public Device {
     }
   }
 
+  Result<bool> IsCaptured(Stream stream) override {
+    const CallersThread caller(get_context_, set_context_);
+    CAIRN_RETURN_IF_ERROR(Enter());
+    CAIRN_ASSIGN_OR_RETURN(cudaStream_t in, Find(stream));
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    CAIRN_RETURN_IF_ERROR(Check("IsCaptured", cudaStreamIsCapturing(in, &status)));
+    return status != cudaStreamCaptureStatusNone;
+  }
+
   void Return(Event event) override {
     const std::lock_guard lock(mutex_);
     for (const cudaEvent_t own : events_.Remove(event.id)) {

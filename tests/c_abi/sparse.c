@@ -349,6 +349,41 @@ static void CheckPrefetch(Sparse* s) {
 }
 
 // In a child of fork() nothing works, and all can be freed; the parent goes on.
+static int CountLaunch(void* context) { return ++*(int*)context == 1 ? 0 : 7; }
+
+// A simulated device has no graphs that a C program can make.
+static void CheckReplay(Sparse* s) {
+  cairn_error* error = NULL;
+  const uint32_t pieces[] = {0, 1};
+  cairn_sparse_wanted wanted = Wanted(0, pieces, 1);
+  wanted.mode = CAIRN_SPARSE_RELAXED;
+  cairn_sparse_view view;
+  cairn_sparse_view_init(&view, sizeof view);
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_capture(s->session, &wanted, &view, &error));
+  wanted.on_device = true;
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_capture(s->session, &wanted, &view, &error));
+  cairn_sparse_session* sessions[2] = {s->session, s->session};
+  int launches = 0;
+  CHECK_OK(cairn_sparse_session_replay(sessions, 1, 0, CountLaunch, &launches, &error));
+  CHECK(launches == 1);
+  CHECK_CODE(CAIRN_IO_ERROR,
+             cairn_sparse_session_replay(sessions, 1, 0, CountLaunch, &launches, &error));
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_replay(sessions, 2, 0, CountLaunch, &launches, &error));
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_replay(sessions, 0, 0, CountLaunch, &launches, &error));
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_replay(NULL, 1, 0, CountLaunch, &launches, &error));
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_replay(sessions, 1, 0, NULL, &launches, &error));
+  sessions[0] = NULL;
+  CHECK_CODE(CAIRN_INVALID_ARGUMENT,
+             cairn_sparse_session_replay(sessions, 1, 0, CountLaunch, &launches, &error));
+  CHECK(launches == 2);
+}
+
 static void CheckChild(Sparse* s) {
   cairn_error* error = NULL;
   const uint32_t pieces[] = {0, 1};
@@ -487,6 +522,7 @@ void TestSparse(const char* directory) {
   CheckWrong(&s);
   CheckRelaxed(&s);
   CheckPrefetch(&s);
+  CheckReplay(&s);
   CheckChild(&s);
   CheckClosed(&s);
   CloseSparse(&s);

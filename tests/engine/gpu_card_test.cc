@@ -158,7 +158,7 @@ TEST_P(GpuCardTest, AGraphSavesEachOfItsSteps) {
     for (uint64_t at = 0; at < kSteps; ++at) {
       engine.Step(at);
       ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(mine.handle()));
-      mine.Launch();
+      ASSERT_OK(mine.Launch());
       ASSERT_OK(device_->Record(mine.stream(), done[at]));
       ASSERT_OK(step.End(done.handles()[at]));
       on_their_way[at] = std::move(step);

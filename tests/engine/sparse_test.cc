@@ -123,6 +123,26 @@ TEST_F(SparseTest, RelaxedFetchesLeaveOutAndHaveItTheNextTime) {
   EXPECT_EQ(0u, store_.Metrics().sparse_device_bytes);
 }
 
+TEST_F(SparseTest, PrefetchesThatAreTooLateAreLeft) {
+  Fill(model_, 1024, 256);
+  ASSERT_OK(store_.Compact());
+  Make();
+  SparseOptions options = Small();
+  options.slots = options.wanted_max = 100;
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, options));
+  io::SimRandom random(8);
+  const std::vector<uint32_t> pieces = Draw(&random, session.pieces(), 100);
+  SparseWanted wanted = WantedOf(0, pieces, 100);
+  wanted.timeout_ns = 0;
+  ASSERT_OK(session.Prefetch(wanted));
+  sim_.scheduler->Sleep(100'000'000);
+  EXPECT_EQ(0u, session.stats().pages_read);
+  wanted.timeout_ns = UINT64_MAX;
+  ASSERT_OK(session.Prefetch(wanted));
+  sim_.scheduler->Sleep(100'000'000);
+  EXPECT_GT(session.stats().pages_read, 32u) << "more than one batch";
+}
+
 TEST_F(SparseTest, PrefetchedPagesNeedNoDisk) {
   Fill(model_, 400, 400);
   Make();

@@ -43,9 +43,13 @@ CallersStream::~CallersStream() {
 }
 
 void CallersStream::Capture(const std::function<void()>& enqueue) {
-  enqueue_ = enqueue;
+  if (auto* const host = dynamic_cast<gpu::HostDevice*>(&device_)) {
+    host->BeginCapture(adopted_);
+    enqueue();
+    host_graph_ = host->EndCapture(adopted_);
+    return;
+  }
 #if CAIRN_WITH_CUDA
-  if (simulated_) return;
   const auto stream = reinterpret_cast<cudaStream_t>(handle_);
   CAIRN_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
   enqueue();
@@ -58,15 +62,15 @@ void CallersStream::Capture(const std::function<void()>& enqueue) {
 #endif
 }
 
-void CallersStream::Launch() {
-  if (simulated_) {
-    enqueue_();
-    return;
+Status CallersStream::Launch() {
+  if (auto* const host = dynamic_cast<gpu::HostDevice*>(&device_)) {
+    return host->LaunchGraph(host_graph_, adopted_);
   }
 #if CAIRN_WITH_CUDA
   CAIRN_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph_),
                               reinterpret_cast<cudaStream_t>(handle_)) == cudaSuccess);
 #endif
+  return Status::Ok();
 }
 
 }  // namespace cairn::testing

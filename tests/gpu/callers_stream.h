@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A stream as a caller's own program has it, and a graph that is captured from it and launched
-// again and again: of CUDA on a card. A HostDevice has no graphs; there each launch enqueues anew.
+// again and again: of CUDA on a card.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ class CallersStream {
   gpu::Stream stream() const { return adopted_; }
   // The work that `enqueue` puts into the stream becomes the graph.
   void Capture(const std::function<void()>& enqueue);
-  void Launch();
+  Status Launch();
 
  private:
   gpu::Device& device_;
   const bool simulated_;
   uintptr_t handle_ = 0;
   gpu::Stream own_, adopted_;  // The first of a HostDevice alone.
-  std::function<void()> enqueue_;
+  uint64_t host_graph_ = 0;
   void* graph_ = nullptr;  // A cudaGraphExec_t.
 };
 

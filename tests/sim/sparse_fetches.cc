@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -178,6 +179,20 @@ class Run {
     gpu::Stream stream{};
     std::vector<uint32_t> pieces;  // Both heads'.
     BranchId id{};
+    // A fetch that is captured, and where a replay finds its pieces.
+    uint64_t graph = 0;
+    SparseWanted captured{};
+    SparseView view{};
+    std::byte* at = nullptr;
+  };
+  // Frees what it had beside the session.
+  struct SessionEnd {
+    gpu::Device* device = nullptr;
+    void operator()(Session* session) const {
+      session->session = {};
+      if (session->at != nullptr) device->Free(session->at);
+      delete session;
+    }
   };
 
   Status Open(io::SimRandom* random, Session* session) {
@@ -228,11 +243,11 @@ class Run {
     io::SimRandom random(seed);
     const auto stream = device_->NewStream(gpu::Priority::kHigh);
     if (!stream.ok()) return;
-    std::unique_ptr<Session> session;
+    std::unique_ptr<Session, SessionEnd> session(nullptr, {device_.get()});
     for (int i = 0; i < kFetchesOfClient && result_.violation.empty(); ++i) {
       machine_.scheduler->Sleep(uint64_t{1} << random.Below(20));
       if (session == nullptr || random.Below(8) == 0) {
-        session = std::make_unique<Session>();
+        session.reset(new Session);
         session->stream = *stream;
         const uint64_t changes = changes_;
         const Status opened = Open(&random, session.get());
@@ -247,7 +262,11 @@ class Run {
         session = nullptr;
         continue;
       }
-      Fetch(&random, session.get());
+      if (random.Below(4) == 0) {
+        Replay(&random, session.get());
+      } else {
+        Fetch(&random, session.get());
+      }
     }
     session = nullptr;
     device_->Return(*stream);
@@ -308,11 +327,54 @@ class Run {
     Compare(*view, wanted, *session);
   }
 
-  void Compare(const SparseView& view, const SparseWanted& wanted, const Session& session) {
+  // Into a graph of its own, when the session has none.
+  Status Capture(io::SimRandom* random, Session* session) {
+    SparseWanted& wanted = session->captured;
+    wanted = {.layer = static_cast<uint32_t>(random->Below(3)), .count = Draw(random, session)};
+    CAIRN_ASSIGN_OR_RETURN(session->at,
+                           device_->Allocate(gpu::Memory::kDevice, std::max(1u, 8 * wanted.count)));
+    wanted.pieces = reinterpret_cast<const uint32_t*>(session->at);
+    wanted.stride = wanted.count;
+    wanted.on_device = true;
+    wanted.stream = gpu::HostDevice::HandleOf(session->stream);
+    wanted.mode = SparseMode::kRelaxed;
+    device_->BeginCapture(session->stream);
+    const auto view = session->session.Capture(wanted);
+    session->graph = device_->EndCapture(session->stream);
+    if (!view.ok()) return view.status();
+    session->view = *view;
+    return Status::Ok();
+  }
+
+  void Replay(io::SimRandom* random, Session* session) {
+    if (session->at == nullptr) {
+      const Status captured = Capture(random, session);
+      if (!captured.ok()) {
+        session->graph = 0;
+        return Allow(captured, "capture");
+      }
+    }
+    if (session->graph == 0) return;  // It is not whole.
+    const uint32_t count = session->captured.count;
+    while (Draw(random, session) != count) {
+    }
+    std::memcpy(session->at, session->pieces.data(), session->pieces.size() * sizeof(uint32_t));
+    const Status replayed = SparseSession::Replay(
+        {&session->session, 1}, session->captured.stream,
+        [&] { return device_->LaunchGraph(session->graph, session->stream); });
+    if (!replayed.ok()) return Allow(replayed, "replay");
+    ++result_.replayed;
+    // Its pieces are overwritten by the next.
+    if (!Compare(session->view, session->captured, *session)) session->graph = 0;
+  }
+
+  // False: the device does not say when the stream has come so far.
+  bool Compare(const SparseView& view, const SparseWanted& wanted, const Session& session) {
     const auto event = device_->NewEvent();
-    if (!event.ok()) return;
-    if (device_->Record(session.stream, *event).ok() &&
-        device_->Wait(*event, io::kNoDeadline).ok()) {
+    if (!event.ok()) return false;
+    const bool has_ended =
+        device_->Record(session.stream, *event).ok() && device_->Wait(*event, io::kNoDeadline).ok();
+    if (has_ended) {
       if (options_.wrong_byte && wanted.count != 0 && view.slot_of[0] >= 0) {
         const SparseView::PlaneSlots& slots = view.planes[0];
         const_cast<std::byte*>(
@@ -327,6 +389,7 @@ class Run {
       result_.left_out += left_out;
     }
     device_->Return(*event);
+    return has_ended;
   }
 
   // The errors that may end a call, given the faults.
@@ -389,6 +452,7 @@ class Run {
 void SparseFetchesResult::Add(const SparseFetchesResult& other) {
   fetches += other.fetches;
   extended += other.extended;
+  replayed += other.replayed;
   pieces += other.pieces;
   left_out += other.left_out;
   failed += other.failed;
@@ -402,9 +466,10 @@ void SparseFetchesResult::Add(const SparseFetchesResult& other) {
 std::string SparseFetchesResult::Counts() const {
   return "fetches " + std::to_string(fetches) + ": pieces " + std::to_string(pieces) +
          ", left out " + std::to_string(left_out) + ", faults " + std::to_string(faults) +
-         ", sessions extended " + std::to_string(extended) + ", pages read " +
-         std::to_string(pages_read) + "; failed " + std::to_string(failed) + ", of these dropped " +
-         std::to_string(dropped) + "; timed out " + std::to_string(timed_out);
+         ", replayed " + std::to_string(replayed) + ", sessions extended " +
+         std::to_string(extended) + ", pages read " + std::to_string(pages_read) + "; failed " +
+         std::to_string(failed) + ", of these dropped " + std::to_string(dropped) + "; timed out " +
+         std::to_string(timed_out);
 }
 
 SparseFetchesResult RunSparseFetches(const SparseFetchesOptions& options) {

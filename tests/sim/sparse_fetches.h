@@ -16,7 +16,7 @@ struct SparseFetchesOptions {
 };
 
 struct SparseFetchesResult {
-  uint64_t fetches = 0, extended = 0;
+  uint64_t fetches = 0, extended = 0, replayed = 0;
   uint64_t pieces = 0, left_out = 0;  // That were compared; that were not there.
   uint64_t failed = 0, timed_out = 0, dropped = 0;
   uint64_t pages_read = 0, faults = 0;

@@ -29,6 +29,7 @@ TEST(SparseFetches, EverySeedShowsWhatWasAppended) {
   EXPECT_GT(all.pieces, 0U);
   EXPECT_GT(all.left_out, 0U);
   EXPECT_GT(all.extended, 0U);
+  EXPECT_GT(all.replayed, 0U);
   EXPECT_GT(all.faults, 0U);
   EXPECT_GT(all.failed, 0U);
   EXPECT_GT(all.dropped, 0U);

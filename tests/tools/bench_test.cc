@@ -160,6 +160,14 @@ std::vector<Case> Cases() {
         "build_longer_tokens", "open_ms", "device_to_kv", "step_us", "step_p99_us", "extend_ms",
         "fetch_us", "fetch_relaxed_us", "pages_gb_per_s"},
        {"build_to_restore"}},
+      {"shadow-step",
+       "--device simulated",
+       {"simulated_tokens", "simulated_memory_gb_per_s", "simulated_full_step_us",
+        "simulated_full_tokens_per_s", "simulated_default_step_us",
+        "simulated_default_tokens_per_s", "simulated_default_memory_to_full",
+        "simulated_published_memory_to_full"},
+       {"simulated_default_step_to_full", "simulated_default_rate_to_full",
+        "simulated_published_step_to_full", "simulated_published_rate_to_full"}},
   };
 }
 

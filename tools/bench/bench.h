@@ -191,5 +191,6 @@ Status RunPeers(const Config&, const std::string&, Report*);
 Status RunObjects(const Config&, const std::string&, Report*);
 Status RunGpu(const Config&, const std::string&, Report*);
 Status RunSparse(const Config&, const std::string&, Report*);
+Status RunShadowStep(const Config&, const std::string&, Report*);
 
 }  // namespace cairn::bench

@@ -42,6 +42,7 @@ class GpuBench {
 
   const Config& config() const { return config_; }  // The time that a part has.
   const GpuSizes& sizes() const { return sizes_; }
+  bool is_simulated() const { return !prefix_.empty(); }
   const Gpu& gpu() const { return gpu_; }
   gpu::Device& device() const { return *gpu_.device(); }
   gpu::Stream stream() const { return stream_; }
@@ -93,5 +94,7 @@ class GpuBench {
 Status BenchGpuCopies(GpuBench& bench);
 Status BenchGpuKernels(GpuBench& bench);
 Status BenchGpuRestores(GpuBench& bench, const std::string& scratch);
+// Of `cairn-bench shadow-step`.
+Status BenchShadowStep(GpuBench& bench, const std::string& scratch);
 
 }  // namespace cairn::bench

@@ -35,6 +35,7 @@ class IdleDevice final : public gpu::Device {
   Result<gpu::Stream> AdoptStream(uintptr_t) override { return gpu::Stream{++next_}; }
   Result<gpu::Event> NewEvent() override { return gpu::Event{++next_}; }
   Result<gpu::Event> AdoptEvent(uintptr_t) override { return gpu::Event{++next_}; }
+  Result<bool> IsCaptured(gpu::Stream) override { return false; }
   void Return(gpu::Stream) override {}
   void Return(gpu::Event) override {}
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The benchmark of `cairn-bench gpu`, part by part, as a program for a machine that has nothing but
-// libc and the driver. One JSON object a line: the device, then each part.
+// The benchmarks of `cairn-bench gpu`, part by part, and `cairn-bench shadow-step`, as a program
+// for a machine that has nothing but libc and the driver. One JSON object a line: the device, then
+// each part.
 //
 //   bench DEVICE             tells the device and ends
 //   bench DEVICE SECONDS DIR
@@ -31,7 +32,7 @@ struct Part {
 constexpr std::array kParts = {
     Part{"copies", [](GpuBench& bench, const std::string&) { return BenchGpuCopies(bench); }},
     Part{"kernels", [](GpuBench& bench, const std::string&) { return BenchGpuKernels(bench); }},
-    Part{"restores", BenchGpuRestores}};
+    Part{"restores", BenchGpuRestores}, Part{"step", BenchShadowStep}};
 
 void Print(const std::string& stage, const Report& report, const Status& status) {
   json line = report.ToJson("gpu");

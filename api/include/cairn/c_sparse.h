@@ -79,7 +79,7 @@ typedef struct cairn_sparse_wanted {
   uint32_t stride;      // Elements from a head to the next.
   bool on_device;       // `pieces` is device memory, written by the stream before.
   uintptr_t stream;     // In which pieces are brought. 0: the default stream.
-  uint64_t timeout_ns;  // UINT64_MAX. Of strict ones: CAIRN_DEADLINE_EXCEEDED.
+  uint64_t timeout_ns;  // UINT64_MAX. Strict: CAIRN_DEADLINE_EXCEEDED; see prefetch.
 } cairn_sparse_wanted;
 CAIRN_API void cairn_sparse_wanted_init(cairn_sparse_wanted* wanted, size_t struct_size);
 
@@ -159,13 +159,38 @@ CAIRN_API void cairn_sparse_arena_free(cairn_sparse_arena* arena);
 CAIRN_API cairn_code cairn_sparse_session_fetch(cairn_sparse_session* session,
                                                 const cairn_sparse_wanted* wanted,
                                                 cairn_sparse_view* view, cairn_error** error);
-// The pages of these pieces are read in the background, after those that fetches need. Only `layer`
-// and the pieces count, which are in host memory. Never blocks.
+// The pages of these pieces are read in the background, after those that fetches need. Only
+// `layer`, the pieces, which are in host memory, and timeout_ns count: pages whose reading has not
+// begun by then are left. Never blocks.
 //   CAIRN_BUSY: earlier ones are still under way; nothing is noted.
 //   CAIRN_INVALID_ARGUMENT: names the field, or head and piece; or pieces in device memory.
 CAIRN_API cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session,
                                                    const cairn_sparse_wanted* wanted,
                                                    cairn_error** error);
+// Puts a relaxed fetch, of pieces in device memory, into the graph that wanted.stream is captured
+// into. *view holds after each replay. The pieces stay where they are, and each capture of a layer
+// has the same count. Nothing runs yet; never blocks. After an error the graph is of no use.
+//   CAIRN_INVALID_ARGUMENT: names the field; strict; pieces in host memory; another count; or the
+//     stream is not captured.
+//   CAIRN_IO_ERROR (the device's)
+CAIRN_API cairn_code cairn_sparse_session_capture(cairn_sparse_session* session,
+                                                  const cairn_sparse_wanted* wanted,
+                                                  cairn_sparse_view* view, cairn_error** error);
+// Enqueues a graph, and gives 0, or another number when it could not.
+typedef int (*cairn_sparse_launch)(void* context);
+// Launches such a graph: `launch(context)` enqueues it in `stream`, once, on this thread, without
+// calling these sessions. `sessions`: the `count` that are captured in it, each once. A graph must
+// be launched in no other way, nor when a session of it was freed. Blocking: waits until the last
+// replay of each session has ended; what that left out is read in the background then. Where the
+// launch fails, slots of captured layers are emptied.
+//   CAIRN_INVALID_ARGUMENT: no sessions, one of them twice, of several GPUs; or the stream is
+//     captured.
+//   CAIRN_IO_ERROR: `launch` gave another number than 0, which is named; or the device's.
+//   CAIRN_NOT_FOUND, CAIRN_EVICTED, CAIRN_CORRUPTION, CAIRN_OUT_OF_MEMORY: of a background read.
+CAIRN_API cairn_code cairn_sparse_session_replay(cairn_sparse_session* const* sessions,
+                                                 size_t count, uintptr_t stream,
+                                                 cairn_sparse_launch launch, void* context,
+                                                 cairn_error** error);
 // The choice and the order of the pieces in slots become a state of the branch, with which the next
 // session begins (`warm`). Blocking: waits for the device and the disk, and for other calls of the
 // session. A crash that loses it costs a cold beginning. CAIRN_NOT_FOUND: the branch was dropped;

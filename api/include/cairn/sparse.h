@@ -25,7 +25,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 
 #include "cairn/branch.h"
 #include "cairn/gpu.h"
@@ -91,7 +93,8 @@ struct SparseWanted {
   bool on_device = false;  // `pieces` is memory of the device, written by the stream before.
   uintptr_t stream = 0;    // A cudaStream_t, in which the pieces are brought.
   SparseMode mode = SparseMode::kStrict;
-  uint64_t timeout_ns = UINT64_MAX;  // kStrict: kDeadlineExceeded.
+  // kStrict: kDeadlineExceeded. Of a prefetch: pages whose reading has not begun by then are left.
+  uint64_t timeout_ns = UINT64_MAX;
 };
 
 // Where a step finds what it wanted, in memory of the device. Valid, once the stream has come so
@@ -141,6 +144,27 @@ class SparseSession {
   //   kBusy: earlier ones are still under way; nothing was noted.
   //   kInvalidArgument: names the field, or head and piece; or pieces in device memory.
   Status Prefetch(const SparseWanted& wanted);
+  // For engines that launch a step as a graph (a cudaGraph): puts a relaxed fetch into the graph
+  // that wanted.stream is captured into, and gives the view that holds after each replay. Both stay
+  // where they are: wanted.pieces, in device memory, which a replay reads when it comes there; and
+  // the count, one for each layer. Nothing runs yet. Never blocks. After an error the graph is of
+  // no use. Errors:
+  //   kInvalidArgument: names the field; strict; pieces in host memory; the stream is not captured;
+  //     another count than an earlier capture of the layer had.
+  //   kInvalidState (the store is closed), kOutOfMemory, and what the device says.
+  Result<SparseView> Capture(const SparseWanted& wanted);
+  // Launches such a graph: `launch` enqueues it in `stream`, once, and gives Ok or its own error,
+  // which is returned. `sessions` are all those that are captured in it, each once. The graph must
+  // be launched in no other way, nor when a session of it has ended.
+  // Blocking: waits until the last replay of each session has ended. Pieces that it left out are
+  // read in the background then. `launch` is called on this thread, and must not call these
+  // sessions. Where it fails, or an event behind it does, slots of captured layers are emptied.
+  // Errors, before the launch but for the last:
+  //   kInvalidArgument: no sessions, one of them twice, or of several GPUs; the stream is captured.
+  //   kInvalidState (the store is closed), those of a background read, as Fetch gives them, what
+  //   the device says, and what `launch` says.
+  static Status Replay(std::span<const SparseSession> sessions, uintptr_t stream,
+                       const std::function<Status()>& launch);
   // Which pieces are in slots, and their order of use, becomes a state of the branch, and the next
   // session begins with it (SparseOptions::warm); the last Save counts. A table of 4 bytes a slot.
   // Blocking: waits for the device and the disk, and for other calls of the session. Lost in a

@@ -1,6 +1,12 @@
 """The C++ part of the package cairn; import that."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence
+)
 from typing import Any
 
 import numpy
@@ -1236,10 +1242,29 @@ class SparseSession:
         closed).
         """
 
-    def prefetch(self, layer: int, pieces: Any) -> None:
+    def capture(self, layer: int, pieces: Any, *, stream: int) -> SparseView:
+        """
+        Puts a relaxed fetch into the graph that `stream` is captured into (torch.cuda.graph).
+        The view holds after each replay. pieces: on the device, where each replay reads them
+        anew; the session keeps them. Each capture of a layer has as many. Nothing runs yet;
+        never blocks. InvalidArgument: in host memory, another count, or no such graph.
+        """
+
+    @staticmethod
+    def replay(sessions: Sequence[SparseSession], launch: Callable[[], object], *, stream: int = 0) -> None:
+        """
+        Launches a graph with captured fetches: launch(), say CUDAGraph.replay, enqueues it in
+        `stream`, once, and does not call these sessions. sessions: all that are captured in
+        it, each once. It must be launched in no other way. Blocks until the last replay of
+        each has ended; what that left out is read in the background. An exception of launch
+        goes on to the caller. InvalidArgument: a session twice, none, or of several GPUs.
+        """
+
+    def prefetch(self, layer: int, pieces: Any, *, timeout: float | None = None) -> None:
         """
         The pages of these pieces, in host memory as for fetch, are read in the background,
-        after what fetches need. Never blocks. Busy: earlier ones are still under way, and
+        after what fetches need. timeout: seconds; pages whose reading has not begun by then
+        are left. Never blocks. Busy: earlier ones are still under way, and
         nothing was noted.
         """
 

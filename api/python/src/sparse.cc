@@ -44,9 +44,43 @@ nb::object Fetch(nb::handle self, uint32_t layer, nb::handle pieces, uintptr_t s
   return nb::cast(PyView{.view = view, .session = nb::borrow(self), .count = wanted.count});
 }
 
-void Prefetch(PySession& self, uint32_t layer, nb::handle pieces) {
+nb::object Capture(nb::handle self, uint32_t layer, nb::handle pieces, uintptr_t stream) {
+  auto& session = nb::cast<PySession&>(self);
+  const Pieces taken(pieces, RulesOf(session));
+  SparseWanted wanted{.layer = layer, .stream = stream, .mode = SparseMode::kRelaxed};
+  taken.Into(&wanted);
+  const SparseView view = Take(Unlocked([&] { return session.session().Capture(wanted); }));
+  session.KeepCaptured(nb::borrow(pieces));
+  return nb::cast(PyView{.view = view, .session = nb::borrow(self), .count = wanted.count});
+}
+
+// An exception of `launch` is raised once all sessions know that it failed.
+void Replay(const std::vector<PySession*>& sessions, const nb::callable& launch, uintptr_t stream) {
+  std::vector<SparseSession> values;
+  for (const PySession* session : sessions) {
+    if (session == nullptr) BadArgument("sessions: None is no session");
+    values.push_back(session->session());
+  }
+  std::optional<nb::python_error> raised;
+  const Status status = Unlocked([&] {
+    return SparseSession::Replay(values, stream, [&] {
+      const nb::gil_scoped_acquire interpreter;
+      try {
+        launch();
+        return Status::Ok();
+      } catch (nb::python_error& error) {
+        raised.emplace(std::move(error));
+        return Status(StatusCode::kIoError, "sparse: launch raised an exception");
+      }
+    });
+  });
+  if (raised.has_value()) throw std::move(*raised);
+  Check(status);
+}
+
+void Prefetch(PySession& self, uint32_t layer, nb::handle pieces, std::optional<double> timeout) {
   const Pieces taken(pieces, RulesOf(self));
-  SparseWanted wanted{.layer = layer};
+  SparseWanted wanted{.layer = layer, .timeout_ns = TimeoutNs(timeout)};
   taken.Into(&wanted);
   Check(Unlocked([&] { return self.session().Prefetch(wanted); }));
 }
@@ -162,10 +196,29 @@ each other. Its memory goes with the last object that refers to it: tensors of i
           "DeadlineExceeded, NotFound (the branch was dropped), Evicted, Corruption, IoError,\n"
           "OutOfMemory (the pages of a piece do not fit the arena), InvalidState (the store is\n"
           "closed).")
-      .def("prefetch", &Prefetch, "layer"_a, "pieces"_a,
-           nb::sig("def prefetch(self, layer: int, pieces: typing.Any) -> None"),
+      .def(
+          "capture", &Capture, "layer"_a, "pieces"_a, nb::kw_only(), "stream"_a,
+          nb::sig("def capture(self, layer: int, pieces: typing.Any, *, stream: int) "
+                  "-> SparseView"),
+          "Puts a relaxed fetch into the graph that `stream` is captured into (torch.cuda.graph).\n"
+          "The view holds after each replay. pieces: on the device, where each replay reads them\n"
+          "anew; the session keeps them. Each capture of a layer has as many. Nothing runs yet;\n"
+          "never blocks. InvalidArgument: in host memory, another count, or no such graph.")
+      .def_static(
+          "replay", &Replay, "sessions"_a, "launch"_a, nb::kw_only(), "stream"_a = 0,
+          nb::sig("def replay(sessions: collections.abc.Sequence[SparseSession], "
+                  "launch: collections.abc.Callable[[], object], *, stream: int = 0) -> None"),
+          "Launches a graph with captured fetches: launch(), say CUDAGraph.replay, enqueues it in\n"
+          "`stream`, once, and does not call these sessions. sessions: all that are captured in\n"
+          "it, each once. It must be launched in no other way. Blocks until the last replay of\n"
+          "each has ended; what that left out is read in the background. An exception of launch\n"
+          "goes on to the caller. InvalidArgument: a session twice, none, or of several GPUs.")
+      .def("prefetch", &Prefetch, "layer"_a, "pieces"_a, nb::kw_only(), "timeout"_a = nb::none(),
+           nb::sig("def prefetch(self, layer: int, pieces: typing.Any, *, "
+                   "timeout: float | None = None) -> None"),
            "The pages of these pieces, in host memory as for fetch, are read in the background,\n"
-           "after what fetches need. Never blocks. Busy: earlier ones are still under way, and\n"
+           "after what fetches need. timeout: seconds; pages whose reading has not begun by then\n"
+           "are left. Never blocks. Busy: earlier ones are still under way, and\n"
            "nothing was noted.")
       .def(
           "save", [](PySession& self) { Check(Unlocked([&] { return self.session().Save(); })); },

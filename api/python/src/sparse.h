@@ -71,13 +71,16 @@ class PySession {
     std::swap(kept.pieces, pieces);
     kept.number = number;
   }
+  // Graphs may read them as long as it lives.
+  void KeepCaptured(nb::object pieces) { captured_.push_back(std::move(pieces)); }
 
  private:
   struct Kept {
     uint64_t number = 0;
     nb::object pieces;
   };
-  std::map<uint32_t, Kept> kept_;  // By layer. Needs the interpreter's lock.
+  std::map<uint32_t, Kept> kept_;  // By layer. Needs the interpreter's lock, as the next.
+  std::vector<nb::object> captured_;
   std::mutex mutex_;
   uint64_t fetches_ = 0;
   SparseSession session_;

@@ -141,6 +141,35 @@ def test_prefetched_pages_need_no_disk(session, kv):
     assert session.stats()["faults"] == 0 and session.stats()["pages_read"] == 4
 
 
+def test_prefetches_that_are_too_late_are_left(session):
+    session.prefetch(0, np.array([[1, 20], [7, 3]], np.uint32), timeout=0)
+    time.sleep(0.05)
+    assert session.stats()["pages_read"] == 0
+
+
+def test_graphs(session, arena, chat, gpu):
+    """A simulated device has no graphs that Python can make; tests/engine/sparse_replay_test.cc has them."""
+    pieces = np.array([[1, 20], [7, 3]], np.uint32)
+    with pytest.raises(cairn.InvalidArgument, match="on the device"):
+        session.capture(0, pieces, stream=0)
+    with pytest.raises(cairn.InvalidArgument, match="is not captured"):
+        session.capture(0, there(gpu, pieces), stream=0)
+    launched = []
+    other = arena.open(chat, **SMALL)
+    cairn.SparseSession.replay([session, other], lambda: launched.append(1))
+    assert launched == [1]
+    for sessions, why in (([], "no sessions"), ([session, session], "twice")):
+        with pytest.raises(cairn.InvalidArgument, match=why):
+            cairn.SparseSession.replay(sessions, lambda: launched.append(1))
+
+    def fail():
+        raise KeyError("not now")
+
+    with pytest.raises(KeyError, match="not now"):
+        cairn.SparseSession.replay([session], fail)
+    assert launched == [1] and session.stats()["fetches"] == 0
+
+
 def test_what_is_wrong_is_named(session, arena, store, chat, gpu):
     for pieces, words in [
         ([[0], [24]], "head 1: piece 24 is beyond"),

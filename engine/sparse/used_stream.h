@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "gpu/device.h"
+
+namespace cairn::engine {
+
+// The caller's stream, for the length of a call.
+class UsedStream {
+ public:
+  explicit UsedStream(gpu::Device* device) : device_(device) {}
+  ~UsedStream() {
+    if (has_stream_) device_->Return(stream_);
+  }
+  UsedStream(const UsedStream&) = delete;
+  UsedStream& operator=(const UsedStream&) = delete;
+  Result<gpu::Stream> Adopt(uintptr_t handle) {
+    CAIRN_ASSIGN_OR_RETURN(stream_, device_->AdoptStream(handle));
+    has_stream_ = true;
+    return stream_;
+  }
+
+ private:
+  gpu::Device* const device_;
+  gpu::Stream stream_{};
+  bool has_stream_ = false;
+};
+
+}  // namespace cairn::engine
