@@ -11,6 +11,7 @@
 #include "base/io/no_cancel.h"
 #include "engine/shadow/constants.h"
 #include "engine/sparse/head_rows.h"
+#include "engine/sparse/used_stream.h"
 
 namespace cairn {
 
@@ -314,13 +315,16 @@ template <typename Enqueue>
 Status ShadowSessionState::OnStream(uint32_t layer, uintptr_t handle, const Enqueue& enqueue) {
   if (is_lost_) return Status(StatusCode::kIoError, "shadow: the device does not answer");
   gpu::Device& device = waits_.device();
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device.AdoptStream(handle));
+  engine::UsedStream used(&device);
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(handle));
+  CAIRN_ASSIGN_OR_RETURN(const bool is_captured, device.IsCaptured(stream));
+  if (is_captured)
+    return Bad("the stream is captured into a graph, which a step cannot be part of");
   // So that the event stands for all streams that the layer was worked on in.
   Status enqueued = device.StreamWait(stream, layers_[layer].ended);
   if (enqueued.ok()) enqueued = enqueue(stream);
   if (enqueued.ok()) enqueued = device.Record(stream, layers_[layer].ended);
   if (!enqueued.ok()) is_lost_ = !waits_.Drain(stream, layers_[layer].ended);
-  device.Return(stream);
   return enqueued;
 }
 

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "tests/gpu/callers_stream.h"
+
 namespace cairn::testing {
 namespace {
 
@@ -250,6 +252,14 @@ TEST_F(ShadowTest, WhatIsWrongIsSaid) {
                "layer is 2");
   EXPECT_FAILS(session.Select({.layer = 0}), StatusCode::kInvalidArgument, "queries is null");
   EXPECT_FAILS(session.Append({.layer = 0}), StatusCode::kInvalidArgument, "null");
+  {
+    CallersStream graph(device_.get());
+    graph.Capture([&] {
+      EXPECT_FAILS(session.Select({.layer = 0, .queries = queries_, .stream = graph.handle()}),
+                   StatusCode::kInvalidArgument, "captured into a graph");
+    });
+    ASSERT_OK(session.Select({.layer = 0, .queries = queries_, .stream = graph.handle()}));
+  }
   EXPECT_FAILS(ShadowSession().Save(), StatusCode::kInvalidState, "empty handle");
   EXPECT_FAILS(ShadowSession::Open({}, chat_, options), StatusCode::kInvalidState, "empty handle");
 

@@ -180,8 +180,9 @@ CAIRN_API cairn_code cairn_drop_shadow(const cairn_branch* branch, const cairn_s
 
 // --- cairn::ShadowSession. Thread-safe: calls of one session wait for each other. Streams of
 // several layers are the caller's to order, since layers share the memory of what a step selects.
-// Each call that enqueues gives CAIRN_IO_ERROR or CAIRN_OUT_OF_MEMORY of the device, and
-// CAIRN_INVALID_STATE of a session whose extend failed.
+// A stream that is captured into a graph is CAIRN_INVALID_ARGUMENT. Each call that enqueues gives
+// CAIRN_IO_ERROR or CAIRN_OUT_OF_MEMORY of the device, and CAIRN_INVALID_STATE of a session whose
+// extend failed.
 typedef struct cairn_shadow_session cairn_shadow_session;
 
 // `arena`: of the branch's store. Blocking: finds or makes the shadow, and copies it to the device,

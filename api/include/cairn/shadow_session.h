@@ -138,7 +138,8 @@ struct ShadowView {
 
 // A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
 // those of one session wait for each other. Streams that several layers are worked on in are the
-// caller's to order: what a step chooses lies in memory that all layers share.
+// caller's to order: what a step chooses lies in memory that all layers share. A stream that is
+// captured into a graph is kInvalidArgument: the rows to attend to are more with every token.
 class ShadowSession {
  public:
   ShadowSession() = default;
