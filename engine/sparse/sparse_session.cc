@@ -489,7 +489,7 @@ Status SparseSessionState::Enqueue(const SparseWanted& wanted, gpu::Stream strea
   if (with_pieces) copies = PiecesToDevice(wanted, memory_->staged_counts(layer));
   const io::Turn::Holder turn(&enqueue_turn_);
   if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
-  Status enqueued = EnqueueKernels(wanted, stream, copies);
+  Status enqueued = Guarded([&] { return EnqueueKernels(wanted, stream, copies); });
   if (!enqueued.ok()) {
     layers_[layer].is_spoiled = true;
     is_lost_ = !waits_.Drain(stream, layers_[layer].ended);

@@ -100,7 +100,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Status LookAtPending(bool is_last = false);
   Status PrepareReplay();
   Status BeginReplay(gpu::Stream stream);
-  Status EndReplay(gpu::Stream stream, Status launched);
+  Status EndReplay(gpu::Stream stream, bool is_launched);
   bool ReadInBackground(const std::set<size_t>& pages);
   bool ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns);
   bool HasRoomToRead() const CAIRN_REQUIRES(background_mutex_);

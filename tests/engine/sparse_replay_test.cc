@@ -3,6 +3,9 @@
 // Property: fetches of a graph that is launched again and again bring what was appended, for the
 // pieces that lie in the device's memory then; pages that another session takes meanwhile are not
 // read any more. Method: graphs of a simulated device.
+#include <new>
+#include <stdexcept>
+
 #include "tests/engine/sparse_test.h"
 #include "tests/gpu/callers_stream.h"
 
@@ -210,6 +213,33 @@ TEST_F(SparseReplayTest, EndsBehindItsGraph) {
     CaptureAll();
     Choose();
     ASSERT_OK(Replay());
+    steps_[0].session = {};  // Frees memory that the graph would read.
+    device_->RunAll();
+    ASSERT_OK(device_->lost());
+    device_->Free(steps_[0].pieces);
+    steps_.clear();
+  }
+}
+
+// The graph was enqueued before: its event comes all the same.
+TEST_F(SparseReplayTest, ALaunchThatThrowsEndsBehindItsGraph) {
+  for (int i = 0; i < 20; ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_NO_FATAL_FAILURE(Open());
+    CaptureAll();
+    Choose();
+    const auto launch = [&](auto thrown) {
+      return SparseSession::Replay({&steps_[0].session, 1}, mine_->handle(), [&]() -> Status {
+        EXPECT_OK(mine_->Launch());
+        throw thrown;
+      });
+    };
+    if (i % 2 == 0) {
+      EXPECT_THROW(static_cast<void>(launch(std::logic_error("thrown"))), std::logic_error);
+    } else {
+      EXPECT_EQ(StatusCode::kOutOfMemory, launch(std::bad_alloc()).code());
+    }
+    EXPECT_EQ(0u, steps_[0].session.stats().fetches);
     steps_[0].session = {};  // Frees memory that the graph would read.
     device_->RunAll();
     ASSERT_OK(device_->lost());
