@@ -103,7 +103,7 @@ Status SparseSessionState::PrepareReplay() {
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     if (layers_[layer].is_captured) CAIRN_RETURN_IF_ERROR(AwaitLayer(layer));
   }
-  CAIRN_RETURN_IF_ERROR(LookAtPending(/*is_last=*/true));
+  CAIRN_RETURN_IF_ERROR(LookAtPending(/*is_replay=*/true));
   return has_sent_pieces_ ? Status::Ok() : SendPieces(layout_.pieces);
 }
 
