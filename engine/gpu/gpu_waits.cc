@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/gpu/gpu_waits.h"
 
+#include "base/core/out_of_memory.h"
 #include "engine/constants.h"
 
 namespace cairn::engine {
@@ -18,8 +19,13 @@ Status GpuWaits::For(gpu::Event event, uint64_t deadline_ns) const {
 bool GpuWaits::Drain(gpu::Stream stream, gpu::Event event) const {
   const uint64_t until_ns = scheduler_->MonotonicNs() + kGpuAskNs;
   while (true) {
-    if (!device_->lost().ok()) return true;  // Nothing touches any memory any more.
-    if (device_->Record(stream, event).ok() && For(event, io::kNoDeadline).ok()) return true;
+    const bool has_ended = Guarded([&]() -> Status {
+                             if (!device_->lost().ok())
+                               return Status::Ok();  // Nothing runs any more.
+                             CAIRN_RETURN_IF_ERROR(device_->Record(stream, event));
+                             return For(event, io::kNoDeadline);
+                           }).ok();
+    if (has_ended) return true;
     if (scheduler_->MonotonicNs() >= until_ns) return !device_->lost().ok();
     scheduler_->Sleep(kGpuAskAgainNs);
   }

@@ -41,6 +41,7 @@ Status SparseSessionState::Open(const SparseOptions& options) {
   CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
   taken_bytes_ = memory_->device_bytes();
   layers_.resize(layout_.layers);
+  reading_.reserve(engine::kSparsePagesAtOnce);
   for (Layer& layer : layers_) {
     CAIRN_ASSIGN_OR_RETURN(layer.ended, waits_.device().NewEvent());
     layer.has_event = true;
@@ -106,22 +107,23 @@ Status SparseSessionState::Save() {
                              pieces);
 }
 
-// While it lives no job runs, and none is posted.
+// While it lives no job runs, and none is posted. What was noted is read behind it.
 class SparseSessionState::Paused {
  public:
-  explicit Paused(SparseSessionState* session) : session_(*session) {
-    Set(true);
-    session_.AwaitJob();
+  explicit Paused(SparseSessionState* session) : session_(*session) { session_.Pause(); }
+  ~Paused() {
+    {
+      const MutexLock lock(&session_.background_mutex_);
+      session_.is_paused_ = false;
+      if (!session_.NeedsJob()) return;
+    }
+    // If there is no memory, the next that notes something posts it.
+    static_cast<void>(Guarded([this] { session_.PostJob(); }));
   }
-  ~Paused() { Set(false); }
   Paused(const Paused&) = delete;
   Paused& operator=(const Paused&) = delete;
 
  private:
-  void Set(bool is_paused) {
-    const MutexLock lock(&session_.background_mutex_);
-    session_.is_paused_ = is_paused;
-  }
   SparseSessionState& session_;
 };
 
@@ -189,7 +191,7 @@ void SparseSessionState::Destroy(SparseSessionState* state) {
 }
 
 SparseSessionState::~SparseSessionState() {
-  AwaitJob();
+  Pause();
   for (const Layer& layer : layers_) {
     if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
@@ -302,75 +304,93 @@ bool SparseSessionState::HasRoomToRead() const {
   return !is_paused_ && to_read_.size() + ahead_.size() <= engine::kSparsePagesAtOnce;
 }
 
-void SparseSessionState::PostJob() {
-  if (job_is_posted_ || (to_read_.empty() && ahead_.empty())) return;
+// True: the caller posts one, without the lock, as it runs inside the call where there is no
+// thread.
+bool SparseSessionState::NeedsJob() {
+  if (job_is_posted_ || (to_read_.empty() && ahead_.empty())) return false;
   job_is_posted_ = true;
-  arena_->background().Post([this] { BackgroundJob(); });
+  return true;
+}
+void SparseSessionState::PostJob() {
+  try {
+    arena_->background().Post([this] { BackgroundJob(); });
+  } catch (const std::bad_alloc&) {
+    const MutexLock lock(&background_mutex_);
+    job_is_posted_ = false;
+    jobs_ended_.fetch_add(1);
+    waits_.scheduler().WakeAll(jobs_ended_);
+    throw;
+  }
 }
 
 // These two give false where earlier pages must be read first.
 bool SparseSessionState::ReadInBackground(const std::set<size_t>& pages) {
-  const MutexLock lock(&background_mutex_);
-  if (is_paused_ || to_read_.size() > engine::kSparsePagesAtOnce) return false;
-  to_read_.insert(pages.begin(), pages.end());
+  {
+    const MutexLock lock(&background_mutex_);
+    if (is_paused_ || to_read_.size() > engine::kSparsePagesAtOnce) return false;
+    to_read_.insert(pages.begin(), pages.end());
+    if (!NeedsJob()) return true;
+  }
   PostJob();
   return true;
 }
 bool SparseSessionState::ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns) {
-  const MutexLock lock(&background_mutex_);
-  if (!HasRoomToRead()) return false;
-  for (const size_t page : pages) {
-    uint64_t& known = ahead_.try_emplace(page, deadline_ns).first->second;
-    known = std::max(known, deadline_ns);
+  {
+    const MutexLock lock(&background_mutex_);
+    if (!HasRoomToRead()) return false;
+    for (const size_t page : pages) {
+      uint64_t& known = ahead_.try_emplace(page, deadline_ns).first->second;
+      known = std::max(known, deadline_ns);
+    }
+    if (!NeedsJob()) return true;
   }
   PostJob();
   return true;
 }
 
-// Demand first; prefetched pages that are too late are left.
-std::vector<size_t> SparseSessionState::NextToRead() {
+// Into reading_: demand first; prefetched pages that are too late are left. False: the job ends.
+bool SparseSessionState::NextToRead() {
   const uint64_t now_ns = waits_.scheduler().MonotonicNs();
-  std::vector<size_t> pages;
+  reading_.clear();
   const MutexLock lock(&background_mutex_);
-  while (!to_read_.empty() && pages.size() < engine::kSparsePagesAtOnce) {
-    pages.push_back(to_read_.extract(to_read_.begin()).value());
+  while (!is_paused_ && !to_read_.empty() && reading_.size() < engine::kSparsePagesAtOnce) {
+    reading_.push_back(*to_read_.begin());
+    to_read_.erase(to_read_.begin());
   }
   // Few, so that a fetch that comes meanwhile waits for few.
-  while (!ahead_.empty() && pages.size() < engine::kSparsePagesAhead) {
+  while (!is_paused_ && !ahead_.empty() && reading_.size() < engine::kSparsePagesAhead) {
     const auto [page, deadline_ns] = *ahead_.begin();
     ahead_.erase(ahead_.begin());
-    if (now_ns < deadline_ns) pages.push_back(page);
+    if (now_ns < deadline_ns) reading_.push_back(page);
   }
-  if (!pages.empty()) return pages;
+  if (!reading_.empty()) return true;
   job_is_posted_ = false;
   jobs_ended_.fetch_add(1);
   waits_.scheduler().WakeAll(jobs_ended_);
-  return pages;
+  return false;
 }
 
 void SparseSessionState::BackgroundJob() noexcept {
-  while (true) {
-    const std::vector<size_t> pages = NextToRead();
-    if (pages.empty()) return;
-    const Status brought = Guarded([&] {
+  while (NextToRead()) {
+    Status brought = Guarded([&] {
       const io::Turn::Holder turn(arena_->pool().turn());
-      return BringPages(pages, UINT64_MAX);
+      return BringPages(reading_, UINT64_MAX);
     });
     if (brought.ok()) continue;
     const MutexLock lock(&background_mutex_);
-    if (background_.ok()) background_ = brought;
+    if (background_.ok()) background_ = std::move(brought);
     to_read_.clear();
     ahead_.clear();
   }
 }
 
-void SparseSessionState::AwaitJob() {
+// No job runs from here on.
+void SparseSessionState::Pause() {
   while (true) {
     const uint32_t ended = jobs_ended_.load();
     {
       const MutexLock lock(&background_mutex_);
-      to_read_.clear();
-      ahead_.clear();
+      is_paused_ = true;
       if (!job_is_posted_) return;
     }
     waits_.scheduler().Wait(jobs_ended_, ended, io::kNoDeadline);
@@ -388,22 +408,35 @@ Result<bool> SparseSessionState::HasEnded(uint32_t layer) const {
   return waits_.device().Reached(replayed_);
 }
 
-// Reads the pages that relaxed fetches lacked, of those that have ended. `is_last`: the next fetch
-// overwrites what they lacked.
-Status SparseSessionState::LookAtPending(bool is_last) {
-  for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
+// Reads the pages that relaxed fetches lacked, of those that have ended. `is_replay`: captured
+// layers are fetched next.
+Status SparseSessionState::LookAtPending(bool is_replay) {
+  // Those that found no room the last time come first, else the last layers never find any.
+  const uint32_t from = look_from_;
+  bool is_full = false;
+  for (uint32_t i = 0; i < layout_.layers; ++i) {
+    const uint32_t layer = (from + i) % layout_.layers;
     if (!layers_[layer].is_pending) continue;
     CAIRN_ASSIGN_OR_RETURN(const bool has_ended, HasEnded(layer));
     if (!has_ended) continue;
-    uint64_t pieces = 0;
-    const std::set<size_t> pages = FaultsOf(layer, &pieces);
-    if (!ReadInBackground(pages) && !is_last) continue;  // A later call looks again.
-    layers_[layer].is_pending = false;
-    Count(&engine::SparseCounters::faults, pieces);
-    Count(&engine::SparseCounters::left_out, pieces);
+    const bool noted = NoteFaults(layer, is_replay && layers_[layer].is_captured);
+    if (!noted && !std::exchange(is_full, true)) look_from_ = layer;
   }
   const MutexLock lock(&background_mutex_);
   return std::exchange(background_, Status::Ok());
+}
+
+// False: there is no room. Then a later call looks again, unless it `is_last`: the next fetch
+// overwrites what this one lacked. REQUIRES: the layer's last fetch is pending, and has ended.
+bool SparseSessionState::NoteFaults(uint32_t layer, bool is_last) {
+  uint64_t pieces = 0;
+  const std::set<size_t> pages = FaultsOf(layer, &pieces);
+  const bool noted = ReadInBackground(pages);
+  if (!noted && !is_last) return false;
+  layers_[layer].is_pending = false;
+  Count(&engine::SparseCounters::faults, pieces);
+  Count(&engine::SparseCounters::left_out, pieces);
+  return noted;
 }
 
 // ---------------------------------------------------------------- fetching
@@ -437,6 +470,7 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
   Count(&engine::SparseCounters::fetches, 1);
   Count(&engine::SparseCounters::wanted, uint64_t{wanted.count} * layout_.heads);
   CAIRN_RETURN_IF_ERROR(Stage(wanted));
+  if (layers_[wanted.layer].is_pending) NoteFaults(wanted.layer, /*is_last=*/true);
   return wanted.mode == SparseMode::kStrict ? FetchStaged(wanted, stream)
                                             : FetchSome(wanted, stream);
 }
@@ -489,7 +523,7 @@ Status SparseSessionState::Enqueue(const SparseWanted& wanted, gpu::Stream strea
   if (with_pieces) copies = PiecesToDevice(wanted, memory_->staged_counts(layer));
   const io::Turn::Holder turn(&enqueue_turn_);
   if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
-  Status enqueued = EnqueueKernels(wanted, stream, copies);
+  Status enqueued = Guarded([&] { return EnqueueKernels(wanted, stream, copies); });
   if (!enqueued.ok()) {
     layers_[layer].is_spoiled = true;
     is_lost_ = !waits_.Drain(stream, layers_[layer].ended);
@@ -542,7 +576,6 @@ Result<SparseView> SparseSessionState::FetchStaged(const SparseWanted& wanted, g
   const uint64_t deadline_ns = arena_->means().write->lifecycle->Deadline(wanted.timeout_ns);
   const uint32_t layer = wanted.layer;
   CAIRN_RETURN_IF_ERROR(TellWrong(layer));  // Of an earlier relaxed fetch.
-  layers_[layer].is_pending = false;
   CAIRN_RETURN_IF_ERROR(Enqueue(wanted, stream, /*with_pieces=*/true));
   for (bool first = true;; first = false) {
     CAIRN_RETURN_IF_ERROR(waits_.For(layers_[layer].ended, deadline_ns));

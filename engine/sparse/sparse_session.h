@@ -97,17 +97,19 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   // Of a layer's work, and of replays that fetch for it.
   Status AwaitLayer(uint32_t layer, uint64_t deadline_ns = io::kNoDeadline) const;
   Result<bool> HasEnded(uint32_t layer) const;
-  Status LookAtPending(bool is_last = false);
+  Status LookAtPending(bool is_replay = false);
+  bool NoteFaults(uint32_t layer, bool is_last);
   Status PrepareReplay();
   Status BeginReplay(gpu::Stream stream);
-  Status EndReplay(gpu::Stream stream, Status launched);
+  Status EndReplay(gpu::Stream stream, bool is_launched);
   bool ReadInBackground(const std::set<size_t>& pages);
   bool ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns);
   bool HasRoomToRead() const CAIRN_REQUIRES(background_mutex_);
-  void PostJob() CAIRN_REQUIRES(background_mutex_);
-  std::vector<size_t> NextToRead();
+  bool NeedsJob() CAIRN_REQUIRES(background_mutex_);
+  void PostJob();
+  bool NextToRead();
   void BackgroundJob() noexcept;
-  void AwaitJob();
+  void Pause();
   class Paused;
   Status SendPieces(uint32_t pieces);
 
@@ -142,6 +144,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   gpu::Event replayed_{};      // Behind the last replay; made by the first capture. As layers_.
   bool has_replayed_event_ = false;
   bool has_sent_pieces_ = true;  // Else the device may take pieces beyond the last. By turn_.
+  uint32_t look_from_ = 0;       // The first layer that found no room in to_read_. By turn_.
 
   Mutex background_mutex_;
   // Pages that relaxed fetches lacked; and prefetched ones, which come after those, until they are
@@ -151,6 +154,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   bool job_is_posted_ CAIRN_GUARDED_BY(background_mutex_) = false;
   bool is_paused_ CAIRN_GUARDED_BY(background_mutex_) = false;
   Status background_ CAIRN_GUARDED_BY(background_mutex_);  // Error of a job, until it is returned.
+  std::vector<size_t> reading_;                            // By the job, which must not throw.
   std::atomic<uint32_t> jobs_ended_{0};                    // Word to wait for.
 };
 

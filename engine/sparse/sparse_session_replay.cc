@@ -3,9 +3,11 @@
 // Fetches that a graph of the caller repeats. A captured fetch has no event of its own: Replay
 // records one behind the whole graph, and until then nobody may take a page (enqueue_turn_).
 #include <deque>
+#include <exception>
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "engine/sparse/sparse_session.h"
 #include "engine/sparse/used_stream.h"
 
@@ -78,14 +80,20 @@ Status SparseSessionState::Replay(std::span<SparseSessionState* const> sessions,
   std::deque<io::Turn::Holder> enqueue;
   for (SparseSessionState* session : sessions) enqueue.emplace_back(&session->enqueue_turn_);
   Status status;
-  for (SparseSessionState* session : sessions) {
-    if (status.ok()) status = session->BeginReplay(stream);
+  std::exception_ptr thrown;
+  try {
+    for (SparseSessionState* session : sessions) {
+      if (status.ok()) status = session->BeginReplay(stream);
+    }
+    if (status.ok()) status = launch();
+  } catch (...) {
+    thrown = std::current_exception();  // What was enqueued before it runs all the same.
   }
-  if (status.ok()) status = launch();
   for (SparseSessionState* session : sessions) {
-    const Status ended = session->EndReplay(stream, status);
-    if (status.ok()) status = ended;
+    Status ended = session->EndReplay(stream, status.ok() && thrown == nullptr);
+    if (status.ok()) status = std::move(ended);
   }
+  if (thrown != nullptr) std::rethrow_exception(thrown);
   return status;
 }
 
@@ -95,7 +103,7 @@ Status SparseSessionState::PrepareReplay() {
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     if (layers_[layer].is_captured) CAIRN_RETURN_IF_ERROR(AwaitLayer(layer));
   }
-  CAIRN_RETURN_IF_ERROR(LookAtPending(/*is_last=*/true));
+  CAIRN_RETURN_IF_ERROR(LookAtPending(/*is_replay=*/true));
   return has_sent_pieces_ ? Status::Ok() : SendPieces(layout_.pieces);
 }
 
@@ -109,21 +117,23 @@ Status SparseSessionState::BeginReplay(gpu::Stream stream) {
   return Status::Ok();
 }
 
-// Of a graph that was not launched a part may run all the same.
-Status SparseSessionState::EndReplay(gpu::Stream stream, Status launched) {
-  if (!has_replayed_event_) return launched;  // Nothing was captured.
-  Status status = std::move(launched);
-  if (status.ok()) status = waits_.device().Record(stream, replayed_);
-  if (!status.ok() && !is_lost_) is_lost_ = !waits_.Drain(stream, replayed_);
+// Of a graph that was not launched a part may run all the same. The error of the event. Never
+// throws.
+Status SparseSessionState::EndReplay(gpu::Stream stream, bool is_launched) {
+  if (!has_replayed_event_) return Status::Ok();  // Nothing was captured.
+  Status status;
+  if (is_launched) status = Guarded([&] { return waits_.device().Record(stream, replayed_); });
+  const bool has_event = is_launched && status.ok();
+  if (!has_event && !is_lost_) is_lost_ = !waits_.Drain(stream, replayed_);
   uint64_t fetches = 0, pieces = 0;
   for (Layer& layer : layers_) {
     if (!layer.is_captured) continue;
-    layer.is_spoiled = !status.ok();
-    layer.is_pending = status.ok();
+    layer.is_spoiled = !has_event;
+    layer.is_pending = has_event;
     ++fetches;
     pieces += uint64_t{layer.captured_count} * layout_.heads;
   }
-  if (!status.ok()) return status;
+  if (!has_event) return status;
   Count(&engine::SparseCounters::fetches, fetches);
   Count(&engine::SparseCounters::wanted, pieces);
   return status;

@@ -3,6 +3,10 @@
 // Property: fetches of a graph that is launched again and again bring what was appended, for the
 // pieces that lie in the device's memory then; pages that another session takes meanwhile are not
 // read any more. Method: graphs of a simulated device.
+#include <algorithm>
+#include <new>
+#include <stdexcept>
+
 #include "tests/engine/sparse_test.h"
 #include "tests/gpu/callers_stream.h"
 
@@ -216,6 +220,74 @@ TEST_F(SparseReplayTest, EndsBehindItsGraph) {
     device_->Free(steps_[0].pieces);
     steps_.clear();
   }
+}
+
+// The graph was enqueued before: its event comes all the same.
+TEST_F(SparseReplayTest, ALaunchThatThrowsEndsBehindItsGraph) {
+  for (int i = 0; i < 20; ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_NO_FATAL_FAILURE(Open());
+    CaptureAll();
+    Choose();
+    const auto launch = [&](auto thrown) {
+      return SparseSession::Replay({&steps_[0].session, 1}, mine_->handle(), [&]() -> Status {
+        EXPECT_OK(mine_->Launch());
+        throw thrown;
+      });
+    };
+    if (i % 2 == 0) {
+      EXPECT_THROW(static_cast<void>(launch(std::logic_error("thrown"))), std::logic_error);
+    } else {
+      EXPECT_EQ(StatusCode::kOutOfMemory, launch(std::bad_alloc()).code());
+    }
+    EXPECT_EQ(0u, steps_[0].session.stats().fetches);
+    steps_[0].session = {};  // Frees memory that the graph would read.
+    device_->RunAll();
+    ASSERT_OK(device_->lost());
+    device_->Free(steps_[0].pieces);
+    steps_.clear();
+  }
+}
+
+// Each layer lacks more pages than are noted at once, and the arena holds few of them.
+TEST_F(SparseReplayTest, EveryLayerIsReadInItsTurn) {
+  ASSERT_OK(store_.Compact());
+  constexpr uint32_t kMany = 175;
+  SparseOptions options = Small();
+  options.page_tokens = options.piece_tokens;
+  options.slots = options.wanted_max = kMany;
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, options));
+  ASSERT_OK_ASSIGN(std::byte* const at,
+                   device_->Allocate(gpu::Memory::kDevice, 2 * kMany * sizeof(uint32_t)));
+  for (uint32_t i = 0; i < 2 * kMany; ++i) reinterpret_cast<uint32_t*>(at)[i] = i % kMany;
+  std::vector<SparseView> views(kLayers);
+  mine_->Capture([&] {
+    for (uint32_t layer = 0; layer < kLayers; ++layer) {
+      ASSERT_OK_ASSIGN(views[layer],
+                       session.Capture({.layer = layer,
+                                        .pieces = reinterpret_cast<const uint32_t*>(at),
+                                        .count = kMany,
+                                        .stride = kMany,
+                                        .on_device = true,
+                                        .stream = mine_->handle(),
+                                        .mode = SparseMode::kRelaxed}));
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_OK(
+        SparseSession::Replay({&session, 1}, mine_->handle(), [&] { return mine_->Launch(); }));
+    device_->RunAll();
+    sim_.scheduler->Sleep(1'000'000'000);
+  }
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    const int32_t* const slots = views[layer].slot_of;
+    EXPECT_LT(
+        std::count(slots, slots + kMany, -1) + std::count(slots + kMany, slots + 2 * kMany, -1),
+        2 * kMany)
+        << "layer " << layer;
+  }
+  session = {};
+  device_->Free(at);
 }
 
 TEST_F(SparseReplayTest, SavesTheSlotsOfTheLastReplay) {

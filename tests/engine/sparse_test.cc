@@ -159,6 +159,43 @@ TEST_F(SparseTest, PrefetchedPagesNeedNoDisk) {
   EXPECT_EQ(4u, session.stats().pages_read);
 }
 
+TEST_F(SparseTest, GrowthForgetsNoPrefetch) {
+  Fill(model_, 400, 400);
+  Make();
+  SparseOptions options = Small();
+  options.tokens_max = 800;
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, options));
+  ASSERT_OK(AppendSome(chat_, model_, 400, 100, kSeed));
+  const std::vector<uint32_t> pieces = {7, 60, 3, 99};
+  const SparseWanted wanted = WantedOf(0, pieces, 2);
+  ASSERT_OK(session.Prefetch(wanted));
+  ASSERT_OK(session.Extend());
+  sim_.scheduler->Sleep(1'000'000'000);
+  EXPECT_EQ(4u, session.stats().pages_read);
+  ASSERT_OK_ASSIGN(const SparseView view, session.Fetch(wanted));
+  EXPECT_EQ(0u, Compare(view, wanted));
+  EXPECT_EQ(0u, session.stats().faults);
+}
+
+// A fetch that comes right behind may find the one before still running when it looks at the
+// layers.
+TEST_F(SparseTest, WhatARelaxedFetchLeftOutIsCountedOnce) {
+  Fill(model_, 400, 400);
+  Make();
+  const std::vector<uint32_t> pieces = {7, 60, 3, 99};
+  for (uint32_t i = 0; i < 30; ++i) {
+    SCOPED_TRACE(i);
+    ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, Small()));
+    SparseWanted wanted = WantedOf(i % 3, pieces, 2);
+    wanted.mode = SparseMode::kRelaxed;
+    ASSERT_OK_ASSIGN(SparseView view, session.Fetch(wanted));
+    const std::vector<uint32_t> others = {8, 61, 2, 98};
+    ASSERT_OK_ASSIGN(view, session.Fetch(WantedOf(i % 3, others, 2)));
+    EXPECT_EQ(0u, Compare(view, WantedOf(i % 3, others, 2)));
+    EXPECT_EQ(4u, session.stats().left_out);
+  }
+}
+
 TEST_F(SparseTest, PiecesOnTheDevice) {
   Fill(model_, 400, 400);
   Make();

@@ -188,6 +188,51 @@ def test_a_request_that_ended_with_the_last_step_is_kept(exported, monkeypatch, 
         assert branch.tokens().tolist() == [*prompt, *drawn, 0] and branch.kv_lengths == [106]
 
 
+def test_each_engine_of_a_process_ends_its_own_requests(exported, monkeypatch, tmp_path):
+    """Two that share a store; the first one's blocks are not where the second one's worker looks."""
+    prompts, drawn = [[3 * i % 97 for i in range(101)], [5 * i % 89 for i in range(90)]], [40, 41, 42, 43, 44]
+    engines = [Engine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE)), "NHD")
+               for _ in prompts]
+    for name, engine, prompt in zip(("one", "two"), engines, prompts):
+        engine.run(request_of(name, prompt), table(1), drawn, steps_on=False)
+    for engine in engines:
+        engine.close()
+    with cairn.Store(tmp_path / "store") as store:
+        for name, prompt in zip(("one", "two"), prompts):
+            (info,) = store.list_branches(name)[0]
+            assert store.find_branch(info.name).tokens().tolist() == [*prompt, *drawn, 0]
+            assert store.find_branch(info.name).kv_lengths == [len(prompt) + len(drawn)]
+
+
+def test_a_step_that_broke_off_within_a_load_saves_none_of_it(exported, monkeypatch, tmp_path):
+    """At exit: what the scheduler takes for loaded was not, and its blocks hold something else."""
+    engine = Engine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE)), "NHD")
+    prompt = list(range(100))
+    engine.run(request_of("first", prompt), table(1), [])
+    request, tables = request_of("broken", prompt), table(11)
+    engine.scheduler.on_new_request(request)
+    loaded, _ = engine.scheduler.get_num_new_matched_tokens(request, 0)
+    engine.scheduler.update_state_after_alloc(request, types.SimpleNamespace(get_block_ids=lambda: tables), loaded)
+    request.num_computed_tokens = loaded
+
+    def fail(*arguments, **options):
+        raise cairn.IoError("not now")
+
+    monkeypatch.setattr(engine.worker._side, "_restore", fail)
+    output = types.SimpleNamespace(
+        scheduled_new_reqs=[types.SimpleNamespace(req_id="broken", num_computed_tokens=loaded)],
+        scheduled_cached_reqs=types.SimpleNamespace(req_ids=[], num_computed_tokens=[]),
+        num_scheduled_tokens={"broken": 1},
+        kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda one: tables))
+    engine.worker.bind_connector_metadata(engine.scheduler.build_connector_meta(output))
+    engine.worker.start_load_kv(None)
+    request.status = RequestStatus.FINISHED_ABORTED
+    engine.scheduler.request_finished_all_groups(request, tables)
+    engine.close()
+    with cairn.Store(tmp_path / "store") as store:
+        assert not store.list_branches("broken")[0]
+
+
 def test_groups_with_a_window(exported, monkeypatch, tmp_path):
     """Loaded before the request is scheduled; of the window what the next token needs."""
     engine = Engine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE),

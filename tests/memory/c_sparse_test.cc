@@ -48,5 +48,25 @@ TEST_F(CSparseMemoryTest, ArenasAndSessions) {
       });
 }
 
+// One that could not be posted was waited for when the session ended.
+TEST_F(CSparseMemoryTest, Prefetches) {
+  MakeArena();
+  const uint32_t pieces[] = {0, 3, 7};
+  cairn_sparse_wanted wanted;
+  cairn_sparse_wanted_init(&wanted, sizeof wanted);
+  wanted.pieces = pieces;
+  wanted.count = wanted.stride = 3;
+  const auto open = [&] {
+    ASSERT_EQ(CAIRN_OK, cairn_sparse_arena_open(arena_, branch_, &options_, &session_, nullptr));
+  };
+  open();
+  Try([&](cairn_error** error) { return cairn_sparse_session_prefetch(session_, &wanted, error); },
+      [&](cairn_code) {
+        cairn_sparse_session_free(session_);
+        session_ = nullptr;
+        open();
+      });
+}
+
 }  // namespace
 }  // namespace cairn::memory

@@ -157,8 +157,10 @@ class SparseSession {
   // which is returned. `sessions` are all those that are captured in it, each once. The graph must
   // be launched in no other way, nor when a session of it has ended.
   // Blocking: waits until the last replay of each session has ended. Pieces that it left out are
-  // read in the background then. `launch` is called on this thread, and must not call these
-  // sessions. Where it fails, or an event behind it does, slots of captured layers are emptied.
+  // read in the background then; while many are still to be read, those of some layers later.
+  // `launch` is called on this thread, and must not call these sessions. Where it fails, or an
+  // event behind it does, slots of captured layers are emptied; also where it throws, and then the
+  // exception goes on to the caller (bad_alloc: kOutOfMemory).
   // Errors, before the launch but for the last:
   //   kInvalidArgument: no sessions, one of them twice, or of several GPUs; the stream is captured.
   //   kInvalidState (the store is closed), those of a background read, as Fetch gives them, what

@@ -27,15 +27,15 @@ class Known:
 
 
 class SchedulerSide:
-    def __init__(self, shared, layout, transfer):
-        self.shared, self.layout = shared, layout
+    def __init__(self, shared, engine, layout, transfer):
+        self.shared, self.engine, self.layout = shared, engine, layout
         self.loads, self.saves = transfer.is_kv_consumer, transfer.is_kv_producer
         # Damage of several groups can only be told of requests that wait for their load.
         self.asynchronous = len(layout.groups) > 1
         self.run = os.urandom(4).hex()  # Engines count requests from 0 on, each time.
         self.known = {}
         self.starts, self.ends = [], []
-        shared.scheduler = self
+        shared.schedulers[engine] = self
 
     def on_new_request(self, request):
         # Content that ids do not tell, and prompts that change, are left alone.
@@ -172,4 +172,4 @@ class SchedulerSide:
         return ends
 
     def close(self):
-        self.shared.scheduler = None
+        self.shared.schedulers.pop(self.engine, None)

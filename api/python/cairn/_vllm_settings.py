@@ -77,7 +77,7 @@ class Shared:
             _shared.release(self.store)
             raise
         self.sequences = {}  # Request id -> Sequence, of requests that began.
-        self.scheduler = self.worker = None  # The two sides, each while it is there.
+        self.schedulers, self.workers = {}, {}  # By engine: its two sides, each while it is there.
         self.users = 0
         self._models = {}  # ModelSpec's variant -> Model.
         self.layout = None
@@ -92,13 +92,15 @@ class Shared:
             self.model_of(None)  # A model that the store cannot hold is refused here, by name.
         return self.layout
 
-    def end_requests(self):
+    def end_requests(self, engine):
         """No step follows that would tell the worker which requests are over: it is told now, if it is there."""
-        for end in self.scheduler.take_ends() if self.scheduler is not None else ():
-            if self.worker is not None:
-                self.worker.end_request(end)
-            else:
-                finish(self, end)
+        scheduler, worker = self.schedulers.get(engine), self.workers.get(engine)
+        ends = scheduler.take_ends() if scheduler is not None else []
+        if worker is not None:
+            worker.end_requests(ends)
+            return
+        for end in ends:
+            finish(self, end)
 
     def model_of(self, lora):
         """The model of a request, with its adapter if it has one."""

@@ -25,8 +25,8 @@ class Load:
 
 
 class WorkerSide:
-    def __init__(self, shared, layout, asynchronous):
-        self.shared, self.layout, self.asynchronous = shared, layout, asynchronous
+    def __init__(self, shared, engine, layout, asynchronous):
+        self.shared, self.engine, self.layout, self.asynchronous = shared, engine, layout, asynchronous
         self.pool = None
         self.threads = concurrent.futures.ThreadPoolExecutor(LOADS_AT_ONCE, "cairn-load")
         self.running = []
@@ -35,7 +35,7 @@ class WorkerSide:
 
     def register(self, tensors):
         self.pool = Pool(self.layout, tensors)
-        self.shared.worker = self
+        self.shared.workers[self.engine] = self
 
     def start_loads(self, meta):
         for start in meta.starts:
@@ -56,12 +56,7 @@ class WorkerSide:
                 time.sleep(POLL_SECONDS)
 
     def end_step(self, meta):
-        damaged = set()
-        for load in self.running:
-            good = self._end(load)
-            if good < load.start.end:
-                damaged.add(load.start.request_id)
-        self.running = []
+        damaged = self._end_loads()
         for save in meta.saves:
             # Behind a load that failed the model has computed nonsense: vLLM does that step again.
             if save.request_id not in damaged:
@@ -70,11 +65,22 @@ class WorkerSide:
             self.end_request(end)
         return damaged
 
+    def end_requests(self, ends):
+        """Those that no step tells of; the last one may have broken off within its loads."""
+        damaged = self._end_loads()
+        for end in ends:
+            self.end_request(dataclasses.replace(end, save=None) if end.request_id in damaged else end)
+
     def end_request(self, end):
         if end.save is not None:
             self._save(end.save)
             self.sent.add(end.request_id)
         finish(self.shared, end)
+
+    def _end_loads(self):
+        """The requests whose load failed."""
+        running, self.running = self.running, []
+        return {load.start.request_id for load in running if self._end(load) < load.start.end}
 
     def _end(self, load):
         """Up to where the load is right."""
@@ -150,7 +156,7 @@ class WorkerSide:
         return bad
 
     def close(self):
-        self.shared.worker = None
+        self.shared.workers.pop(self.engine, None)
         self.threads.shutdown()
 
 

@@ -9,6 +9,7 @@ docs/engines.md tells what is kept, and what a crash costs.
 """
 
 import atexit
+import contextlib
 import weakref
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -33,8 +34,9 @@ _connectors = weakref.WeakSet()
 @atexit.register
 def _shut_down():
     """A script may end right behind generate(). Runs before cairn._exit closes the store."""
-    for connector in list(_connectors):
-        connector.shutdown()
+    with contextlib.ExitStack() as connectors:  # All of them, also behind one that fails.
+        for connector in list(_connectors):
+            connectors.callback(connector.shutdown)
 
 
 class CairnConnector(KVConnectorBase_V1, SupportsHMA):
@@ -68,6 +70,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         _settings.refuse_other_worlds(vllm_config.parallel_config)
         settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config)
         layout = layout_of(vllm_config, kv_cache_config, settings)
+        self._engine = self._kv_transfer_config.engine_id  # Several in a process may share a store.
         self._shared = _settings.acquire(settings)
         try:
             layout = self._shared.describe(layout)
@@ -75,9 +78,9 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
             self.shutdown()
             raise
         if role == KVConnectorRole.SCHEDULER:
-            self._side = SchedulerSide(self._shared, layout, self._kv_transfer_config)
+            self._side = SchedulerSide(self._shared, self._engine, layout, self._kv_transfer_config)
         else:
-            self._side = WorkerSide(self._shared, layout, asynchronous=len(layout.groups) > 1)
+            self._side = WorkerSide(self._shared, self._engine, layout, asynchronous=len(layout.groups) > 1)
         _connectors.add(self)
 
     _side = None
@@ -93,11 +96,12 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     def shutdown(self):
         side, self._side = self._side, None
         shared, self._shared = self._shared, None
-        if side is not None:
-            shared.end_requests()
-            side.close()
-        if shared is not None:
-            _settings.release(shared)
+        with contextlib.ExitStack() as behind:
+            if shared is not None:
+                behind.callback(_settings.release, shared)
+            if side is not None:
+                behind.callback(side.close)
+                shared.end_requests(self._engine)
 
     # The scheduler's.
 

@@ -56,9 +56,13 @@ nb::object Capture(nb::handle self, uint32_t layer, nb::handle pieces, uintptr_t
 
 // An exception of `launch` is raised once all sessions know that it failed.
 void Replay(const std::vector<PySession*>& sessions, const nb::callable& launch, uintptr_t stream) {
+  // The list may change meanwhile. A session ends, and what it keeps for graphs goes, as an object
+  // does: behind the replay, and without the interpreter's lock.
+  std::vector<nb::object> kept;
   std::vector<SparseSession> values;
   for (const PySession* session : sessions) {
     if (session == nullptr) BadArgument("sessions: None is no session");
+    kept.push_back(nb::find(session));
     values.push_back(session->session());
   }
   std::optional<nb::python_error> raised;

@@ -2,6 +2,7 @@
 """Sparse sessions on a simulated device: what a step asks for is what was appended; refusals, and who keeps what."""
 
 import gc
+import sys
 import threading
 import time
 
@@ -168,6 +169,19 @@ def test_graphs(session, arena, chat, gpu):
     with pytest.raises(KeyError, match="not now"):
         cairn.SparseSession.replay([session], fail)
     assert launched == [1] and session.stats()["fetches"] == 0
+
+
+def test_a_replayed_session_outlives_its_replay(arena, chat):
+    """What it keeps for graphs stays while one is launched, whatever becomes of the list."""
+    sessions = [arena.open(chat, **SMALL)]
+    users, during = sys.getrefcount(sessions[0]), []
+
+    def launch():
+        during.append(sys.getrefcount(sessions[0]))
+        sessions.clear()
+
+    cairn.SparseSession.replay(sessions, launch)
+    assert during == [users + 1] and arena.device_bytes == 0
 
 
 def test_what_is_wrong_is_named(session, arena, store, chat, gpu):
