@@ -15,13 +15,9 @@
 
 namespace cairn {
 
-namespace {
-
-Status Bad(const std::string& what) {
+Status SparseSessionState::Bad(const std::string& what) {
   return Status(StatusCode::kInvalidArgument, "sparse: " + what);
 }
-
-}  // namespace
 
 // ---------------------------------------------------------------- opening and closing
 

@@ -19,6 +19,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/core/mutex.h"
@@ -75,6 +76,7 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   SparseSessionState(std::shared_ptr<SparseArenaState> arena,
                      std::shared_ptr<const engine::SparseSource> source)
       : arena_(std::move(arena)), branch_(source->branch()), source_(std::move(source)) {}
+  static Status Bad(const std::string& what);
   Status Open(const SparseOptions& options);
   Status CheckWanted(const SparseWanted& wanted) const;
   Status Warm();

@@ -13,14 +13,6 @@
 
 namespace cairn {
 
-namespace {
-
-Status Bad(const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, "sparse: " + what);
-}
-
-}  // namespace
-
 Result<SparseView> SparseSessionState::Capture(const SparseWanted& wanted) {
   CAIRN_RETURN_IF_ERROR(arena_->means().write->lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckWanted(wanted));
@@ -45,9 +37,6 @@ Result<SparseView> SparseSessionState::Capture(const SparseWanted& wanted) {
   }
   const io::Turn::Holder enqueue(&enqueue_turn_);
   if (is_lost_) return Status(StatusCode::kIoError, "sparse: the device does not answer");
-  // From here on, whatever fails: a part of the fetch may be in the graph.
-  layer.captured_count = wanted.count;
-  layer.is_captured = true;
   for (uint32_t head = 0; head < layout_.heads; ++head) {
     memory_->captured_counts(wanted.layer)[head] = wanted.count;
   }
@@ -60,6 +49,8 @@ Result<SparseView> SparseSessionState::Capture(const SparseWanted& wanted) {
   if (wanted.count != 0) {
     CAIRN_RETURN_IF_ERROR(device.Launch(stream, memory_->Gather(wanted.layer, wanted.count)));
   }
+  layer.captured_count = wanted.count;
+  layer.is_captured = true;
   return ViewOf(wanted.layer);
 }
 

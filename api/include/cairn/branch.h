@@ -69,7 +69,7 @@ enum class NodeId : uint64_t {};
 using TokenId = uint32_t;  // Any number; the store does not interpret it.
 
 // Content that token ids alone do not identify: an image, audio, a prompt embedding. A fork or a
-// rewind within one that is not atomic cuts it: it ends there then, and the hash is still of all.
+// rewind within one that is not atomic shortens it; its hash stays that of the whole.
 struct ContentSpan {
   uint64_t begin = 0, end = 0;  // Positions.
   uint64_t hash[2] = {0, 0};    // Of the content; the caller's, and compared as it is.
@@ -137,7 +137,7 @@ enum class Overload : uint8_t {
 // How an append, a fill, a draft's commit or a batch is done. Each field says which of these look
 // at it; the others ignore it.
 struct AppendOptions {
-  // When the call, or its ticket, is told as done. All of them.
+  // What must be reached before the call returns, or its ticket is over. All of them.
   Durability durability = Durability::kProcess;
   // kConflict, naming the real length, when the branch is not this long: makes a retry after an
   // unknown outcome harmless. Appends, Fill and Commit; in a batch each append has its own.
@@ -159,11 +159,11 @@ struct AppendOptions {
   // in the call alone, and need not outlive it.
   const CompletionQueue* queue = nullptr;
   uint64_t user_data = 0;  // As `queue`; the library does not interpret it.
-  // Append and Commit: the owner of the memory that the call borrows, so that no thread has to wait
-  // with it for the ticket. Let go of once none of it is read any more, which may be a moment after
-  // the ticket is over, but before Close returns; of a draft that was copied also not before its
-  // other handles are gone. Mostly on a thread of the store: it must not call into the store then,
-  // nor throw.
+  // Append and Commit: keeps the borrowed memory alive, so that no thread has to wait with it for
+  // the ticket. The store drops this pointer when it does not read the memory any more: perhaps a
+  // moment after the ticket is over, always before Close returns; of a draft that was copied also
+  // not before its other handles are gone. Its deleter mostly runs on a thread of the store, and
+  // must not call the store, nor throw.
   std::shared_ptr<const void> owner{};
 };
 
@@ -444,8 +444,8 @@ class Branch {
   Result<Draft> BeginAppend(uint64_t positions);
   // Attaches recomputed KV to positions that have none: from a group's kv_length on (or beyond, as
   // in Delta::kv), and those that were evicted (EvictedKv) or left out. So a state may be given for
-  // a position that had none. Of the view what lies below kv_length and is there already is left
-  // alone, so that the KV of a whole prefix may be given; up to kv_length the bytes must be those
+  // a position that had none. KV of the view below kv_length is ignored where the branch has it
+  // already, so that the KV of a whole prefix may be given; up to kv_length the bytes must be those
   // of the branch's own tokens, which the store cannot check.
   //
   // KV beyond kv_length is one delta; positions below it get theirs in steps, each of them atomic:

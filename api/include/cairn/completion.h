@@ -28,12 +28,6 @@
 
 namespace [[gnu::visibility("default")]] cairn {
 
-// One asynchronous call. A handle that may be copied; all copies are of the same call. Letting go
-// of all of them cancels nothing. Tickets stay readable after Store::Close, which ends those that
-// are still open.
-//
-// Threads: all methods may be called from any thread at once. Wait, WaitForLayer and Cancel block,
-// the others do not.
 class TicketState;
 struct RestoreResult;
 class CompletionQueueState;

@@ -57,14 +57,14 @@ struct SparseOptions {
   // Which planes of the group are fetched, a bit each, one or two of them, with as many heads. By
   // default the values, plane 1 of keys and values; both planes of MLA are 3.
   uint32_t planes = 2;
-  // A piece is so many tokens of one head: 1 for models that choose tokens, the chunk of ShadowKV.
-  // Its bytes, of each plane, are a multiple of 16.
+  // This many tokens of one head form a piece: 1 for models that choose tokens, the chunk of
+  // ShadowKV. Its bytes, of each plane, are a multiple of 16.
   uint32_t piece_tokens = 4;
   // Tokens that come from the disk at once, a multiple of piece_tokens. 0: as many as make 64 KiB.
   uint32_t page_tokens = 0;
   uint32_t slots = 1024;      // Pieces on the device, by layer and head; up to 65,536.
   uint32_t wanted_max = 512;  // Pieces of a fetch, by head; up to `slots`, and 4096.
-  uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
+  uint64_t end = UINT64_MAX;  // Tokens before this one are fetched. By default all.
   // Room for so many tokens of the branch, for Extend: 9 bytes of pinned memory a page, head and
   // layer. 0: for those that there are.
   uint64_t tokens_max = 0;
@@ -120,19 +120,18 @@ struct SparseStats {
 };
 
 // A handle that may be copied; the session ends with the last copy. Calls are thread-safe, and
-// those of one session wait for each other. What it reads stays as it is while the session lives: a
-// rewind goes on elsewhere, and nothing evicts it. A drop of the last branch that needs it does not
-// ask, nor does a rewind of that to before where its own part begins (where it was forked): then
-// Fetch gives kNotFound when it needs the disk.
+// those of one session wait for each other. The content that it reads stays while the session
+// lives: a rewind goes on elsewhere, and nothing evicts it. Neither a drop of the last branch that
+// needs it, nor a rewind of that branch to before its fork point, waits for the session: then Fetch
+// gives kNotFound when it needs the disk.
 class SparseSession {
  public:
   SparseSession() = default;
   explicit SparseSession(std::shared_ptr<SparseSessionState> state) : state_(std::move(state)) {}
 
-  // Blocking when strict: waits for the device, and where pages must be read for the disk. What is
-  // wrong with the pieces (beyond the end, or twice) a strict call says, with head and piece, and
-  // nothing was fetched; a relaxed one leaves the head without pieces, and the next strict call of
-  // the layer says it.
+  // Blocking when strict: waits for the device, and where pages must be read for the disk. A strict
+  // call reports a bad piece (beyond the end, or wanted twice) with its head, and fetches nothing;
+  // a relaxed one skips that head, and the layer's next strict call reports it.
   // kBusy (a relaxed one: the last of its layer is still reading pages), kInvalidArgument,
   // kDeadlineExceeded, kNotFound (the branch was dropped), kCorruption, kIoError,
   // kEvicted (KV of these positions was never given, or was evicted before the session began),
@@ -145,17 +144,26 @@ class SparseSession {
   //   kInvalidArgument: names the field, or head and piece; or pieces in device memory.
   Status Prefetch(const SparseWanted& wanted);
   // For engines that launch a step as a graph (a cudaGraph): puts a relaxed fetch into the graph
-  // that wanted.stream is captured into, and gives the view that holds after each replay. Both stay
-  // where they are: wanted.pieces, in device memory, which a replay reads when it comes there; and
-  // the count, one for each layer. Nothing runs yet. Never blocks. After an error the graph is of
-  // no use. Errors:
+  // that wanted.stream is captured into, and gives the view that holds after each replay.
+  // wanted.pieces, in device memory, stay at their address: each replay reads them anew. The count
+  // is fixed for each layer. Nothing runs yet. Never blocks. After an error the graph is of no use.
+  //
+  //   cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+  //   session.Capture({.layer = layer, .pieces = chosen, .count = 512, .stride = 512,
+  //                    .on_device = true, .stream = stream, .mode = SparseMode::kRelaxed});
+  //   ...                                              // Each layer, and the attention.
+  //   cudaStreamEndCapture(stream, &graph);            // And instantiate it.
+  //   SparseSession::Replay({&session, 1}, stream, [&] { return Launch(graph, stream); });
+  //
+  // Errors:
   //   kInvalidArgument: names the field; strict; pieces in host memory; the stream is not captured;
   //     another count than an earlier capture of the layer had.
   //   kInvalidState (the store is closed), kOutOfMemory, and what the device says.
   Result<SparseView> Capture(const SparseWanted& wanted);
-  // Launches such a graph: `launch` enqueues it in `stream`, once, and gives Ok or its own error,
-  // which is returned. `sessions` are all those that are captured in it, each once. The graph must
-  // be launched in no other way, nor when a session of it has ended.
+  // Launches such a graph, or several that have all captured layers together: `launch` enqueues
+  // them in `stream`, once, and gives Ok or its own error, which is returned. `sessions` are all
+  // those that are captured in them, each once. They must be launched in no other way, nor when a
+  // session of them has ended.
   // Blocking: waits until the last replay of each session has ended. Pieces that it left out are
   // read in the background then; while many are still to be read, those of some layers later.
   // `launch` is called on this thread, and must not call these sessions. Where it fails, or an
@@ -182,7 +190,7 @@ class SparseSession {
   //   kNotFound, kIoError (the device's, or the index's), kCorruption, kOutOfMemory
   Status Extend(uint64_t end = UINT64_MAX);
   // These three do not block, and may be asked when the store is closed.
-  uint64_t pieces() const;        // Whole ones: those that may be wanted are below.
+  uint64_t pieces() const;        // Whole ones: a valid number is below.
   uint64_t device_bytes() const;  // That it holds.
   SparseStats stats() const;
 
@@ -191,8 +199,8 @@ class SparseSession {
 };
 
 // Memory that sessions of one store on one GPU share: pinned memory for pages, and room on the
-// device. It is the caller's choice, and counts for nothing else. Handles may be copied; sessions
-// keep their arena, and it keeps the store's memory, not the store, open. Thread-safe.
+// device. It is the caller's choice, and counts toward no other limit. Handles may be copied;
+// sessions keep their arena, and it keeps the store's memory, not the store, open. Thread-safe.
 class SparseArena {
  public:
   SparseArena() = default;

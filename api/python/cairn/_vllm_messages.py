@@ -49,9 +49,9 @@ class StepMetadata(KVConnectorMetadata):
     ends: list[End] = dataclasses.field(default_factory=list)
 
 
-def finish(shared, end):
+def finish(sequences, end):
     """The part of a finished request's save that needs no blocks."""
-    sequence = shared.sequences.pop(end.request_id, None)
+    sequence = sequences.pop(end.request_id, None)
     if sequence is not None:
         # It may have begun again since, and lack some.
         left = end.tokens[sequence.length - end.first:] if sequence.length >= end.first else []

@@ -27,15 +27,15 @@ class Known:
 
 
 class SchedulerSide:
-    def __init__(self, shared, engine, layout, transfer):
-        self.shared, self.engine, self.layout = shared, engine, layout
+    def __init__(self, engine, layout, transfer):
+        self.engine, self.shared, self.sequences, self.layout = engine, engine.shared, engine.sequences, layout
         self.loads, self.saves = transfer.is_kv_consumer, transfer.is_kv_producer
         # Damage of several groups can only be told of requests that wait for their load.
         self.asynchronous = len(layout.groups) > 1
         self.run = os.urandom(4).hex()  # Engines count requests from 0 on, each time.
         self.known = {}
         self.starts, self.ends = [], []
-        shared.schedulers[engine] = self
+        engine.scheduler = self
 
     def on_new_request(self, request):
         # Content that ids do not tell, and prompts that change, are left alone.
@@ -55,7 +55,7 @@ class SchedulerSide:
     def matched(self, request, computed):
         """Tokens beyond `computed` that can be loaded; at least one is left to compute."""
         known = self.known.get(request.request_id)
-        sequence = self.shared.sequences.get(request.request_id)
+        sequence = self.sequences.get(request.request_id)
         if known is None or not self.loads or (sequence is not None and sequence.damaged):
             return 0
         self._look(known)
@@ -96,8 +96,8 @@ class SchedulerSide:
         known = self.known.get(request.request_id)
         if known is None:
             return
-        if request.request_id not in self.shared.sequences:
-            self.shared.sequences[request.request_id] = Sequence(
+        if request.request_id not in self.sequences:
+            self.sequences[request.request_id] = Sequence(
                 self.shared, f"{request.request_id}@{self.run}", known.model, known.namespace, request.sampling_params,
                 self.saves)
         if known.hit:
@@ -127,7 +127,7 @@ class SchedulerSide:
         return meta
 
     def _save(self, request, kv_end, tables, final=False):
-        sequence = self.shared.sequences[request.request_id]
+        sequence = self.sequences[request.request_id]
         first = sequence.length
         prompt = request.num_prompt_tokens
         due = final or self.layout.step > 1 or kv_end - first >= self.shared.settings.append_tokens \
@@ -144,7 +144,7 @@ class SchedulerSide:
             return False
         self._forget(known)
         self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
-        sequence = self.shared.sequences.get(request.request_id)
+        sequence = self.sequences.get(request.request_id)
         if sequence is None:
             return False
         save, tokens, first = None, [], sequence.length
@@ -172,4 +172,4 @@ class SchedulerSide:
         return ends
 
     def close(self):
-        self.shared.schedulers.pop(self.engine, None)
+        self.engine.close("scheduler")

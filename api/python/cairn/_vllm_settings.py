@@ -60,8 +60,32 @@ def refuse_other_worlds(parallel):
             "process, 'uni' (on a CPU set VLLM_ENABLE_V1_MULTIPROCESSING=0, too)")
 
 
+class Engine:
+    """The two sides of an engine, each while it is there, and what they know together."""
+
+    def __init__(self, shared, name):
+        self.shared, self.name = shared, name
+        self.sequences = {}  # Request id -> Sequence, of requests that began.
+        self.scheduler = self.worker = None
+
+    def end_requests(self):
+        """No step follows that would tell the worker which requests are over: it is told now, if it is there."""
+        ends = self.scheduler.take_ends() if self.scheduler is not None else []
+        if self.worker is not None:
+            self.worker.end_requests(ends)
+            return
+        for end in ends:
+            finish(self.sequences, end)
+
+    def close(self, side):
+        """`side` is "scheduler" or "worker"."""
+        setattr(self, side, None)
+        if self.scheduler is None and self.worker is None:
+            self.shared.forget(self)
+
+
 class Shared:
-    """An open store, and what scheduler and worker know together."""
+    """An open store. Several engines of a process may have it."""
 
     def __init__(self, settings):
         self.settings = settings
@@ -76,8 +100,7 @@ class Shared:
         except BaseException:
             _shared.release(self.store)
             raise
-        self.sequences = {}  # Request id -> Sequence, of requests that began.
-        self.schedulers, self.workers = {}, {}  # By engine: its two sides, each while it is there.
+        self._engines = {}  # By its id.
         self.users = 0
         self._models = {}  # ModelSpec's variant -> Model.
         self.layout = None
@@ -92,15 +115,11 @@ class Shared:
             self.model_of(None)  # A model that the store cannot hold is refused here, by name.
         return self.layout
 
-    def end_requests(self, engine):
-        """No step follows that would tell the worker which requests are over: it is told now, if it is there."""
-        scheduler, worker = self.schedulers.get(engine), self.workers.get(engine)
-        ends = scheduler.take_ends() if scheduler is not None else []
-        if worker is not None:
-            worker.end_requests(ends)
-            return
-        for end in ends:
-            finish(self, end)
+    def engine(self, name):
+        return self._engines.setdefault(name, Engine(self, name))
+
+    def forget(self, engine):
+        self._engines.pop(engine.name, None)
 
     def model_of(self, lora):
         """The model of a request, with its adapter if it has one."""

@@ -25,8 +25,8 @@ class Load:
 
 
 class WorkerSide:
-    def __init__(self, shared, engine, layout, asynchronous):
-        self.shared, self.engine, self.layout, self.asynchronous = shared, engine, layout, asynchronous
+    def __init__(self, engine, layout, asynchronous):
+        self.engine, self.sequences, self.layout, self.asynchronous = engine, engine.sequences, layout, asynchronous
         self.pool = None
         self.threads = concurrent.futures.ThreadPoolExecutor(LOADS_AT_ONCE, "cairn-load")
         self.running = []
@@ -35,7 +35,7 @@ class WorkerSide:
 
     def register(self, tensors):
         self.pool = Pool(self.layout, tensors)
-        self.shared.workers[self.engine] = self
+        self.engine.worker = self
 
     def start_loads(self, meta):
         for start in meta.starts:
@@ -75,7 +75,7 @@ class WorkerSide:
         if end.save is not None:
             self._save(end.save)
             self.sent.add(end.request_id)
-        finish(self.shared, end)
+        finish(self.sequences, end)
 
     def _end_loads(self):
         """The requests whose load failed."""
@@ -92,7 +92,7 @@ class WorkerSide:
             logger.warning("Cairn: request %s: loaded %d of %d tokens: %s", start.request_id, good - start.begin,
                            start.end - start.begin, error)
             self._tell(start, good)
-            self.shared.sequences[start.request_id].damaged = True
+            self.sequences[start.request_id].damaged = True
         if self.asynchronous:
             self.received.add(start.request_id)
         self._begin(start, min(start.base, good))
@@ -121,7 +121,7 @@ class WorkerSide:
 
     def _begin(self, start, base):
         """Its branch begins with the first `base` tokens of the hit, which needs no lease any more."""
-        sequence = self.shared.sequences.get(start.request_id)
+        sequence = self.sequences.get(start.request_id)
         if sequence is not None:
             if base < start.base:
                 sequence.restart()
@@ -132,7 +132,7 @@ class WorkerSide:
             logger.warning("Cairn: request %s: %s", start.request_id, error)
 
     def _save(self, save):
-        sequence = self.shared.sequences.get(save.request_id)
+        sequence = self.sequences.get(save.request_id)
         if sequence is None or save.kv_end <= sequence.length or sequence.broken:
             return
         if sequence.length < save.first:
@@ -156,7 +156,7 @@ class WorkerSide:
         return bad
 
     def close(self):
-        self.shared.workers.pop(self.engine, None)
+        self.engine.close("worker")
         self.threads.shutdown()
 
 

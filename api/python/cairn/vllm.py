@@ -70,17 +70,17 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         _settings.refuse_other_worlds(vllm_config.parallel_config)
         settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config)
         layout = layout_of(vllm_config, kv_cache_config, settings)
-        self._engine = self._kv_transfer_config.engine_id  # Several in a process may share a store.
         self._shared = _settings.acquire(settings)
         try:
             layout = self._shared.describe(layout)
         except BaseException:
             self.shutdown()
             raise
+        engine = self._shared.engine(self._kv_transfer_config.engine_id)
         if role == KVConnectorRole.SCHEDULER:
-            self._side = SchedulerSide(self._shared, self._engine, layout, self._kv_transfer_config)
+            self._side = SchedulerSide(engine, layout, self._kv_transfer_config)
         else:
-            self._side = WorkerSide(self._shared, self._engine, layout, asynchronous=len(layout.groups) > 1)
+            self._side = WorkerSide(engine, layout, asynchronous=len(layout.groups) > 1)
         _connectors.add(self)
 
     _side = None
@@ -101,7 +101,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
                 behind.callback(_settings.release, shared)
             if side is not None:
                 behind.callback(side.close)
-                shared.end_requests(self._engine)
+                side.engine.end_requests()
 
     # The scheduler's.
 
