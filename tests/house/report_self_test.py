@@ -81,12 +81,14 @@ class Report(unittest.TestCase):
                                                         "repeats": 5}, ratios={"cairn": {"store": 1.0, "lookup": 0.5}})})
         arm = {"first_ms": 12.5, "first_ms_min": 12.0, "first_ms_max": 13.0, "cached_tokens": 960, "ready_s": 9.0,
                "file_bytes": 30_000_000}
-        self.keep("ttft", {"ttft": run_of(values={"prompt_tokens": 984, "repeats": 3, "arms": {"cairn": arm}}, ratios={})})
+        arms = dict.fromkeys(("cairn", "lmcache fs", "recompute"), arm)
+        self.keep("ttft", {"ttft": run_of(values={"prompt_tokens": 984, "repeats": 3, "arms": arms}, ratios={})})
         self.assertEqual(self.call()[0], 0)
         page = self.read("docs/bench.md")
         self.assertIn("| the faster of theirs to cairn | 1.00 | 0.500 |", page)
         self.assertIn("| cairn | 1.00 |", page)
         self.assertIn("| cairn | 12.5 | 12.0 to 13.0 | 960 | 30.0 |", page)
+        self.assertIn("first token comes after 12.5 ms with Cairn", self.read("README.md").replace("\n", " "))
 
     def test_check_names_what_differs_and_writes_nothing(self):
         self.keep("load", {"burst": load_run(0.5)})
