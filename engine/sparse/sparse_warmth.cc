@@ -37,7 +37,7 @@ std::optional<std::vector<uint32_t>> Decode(const SparseLayout& layout,
   }
   const std::span<const std::byte> bytes = fields->BytesOr(kPieces, {});
   std::vector<uint32_t> pieces(bytes.size() / sizeof(uint32_t));
-  std::memcpy(pieces.data(), bytes.data(), pieces.size() * sizeof(uint32_t));
+  if (!pieces.empty()) std::memcpy(pieces.data(), bytes.data(), pieces.size() * sizeof(uint32_t));
   std::erase_if(pieces, [&](uint32_t piece) { return piece >= layout.pieces; });
   std::vector<uint32_t> sorted = pieces;
   std::sort(sorted.begin(), sorted.end());
