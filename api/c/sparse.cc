@@ -47,6 +47,23 @@ cairn_sparse_view ToC(const cairn::SparseView& view) {
   return c;
 }
 
+// A fetch, or the capture of one.
+using ViewCall =
+    cairn::Result<cairn::SparseView> (cairn::SparseSession::*)(const cairn::SparseWanted&);
+cairn_code GiveView(cairn_sparse_session* session, const cairn_sparse_wanted* wanted,
+                    cairn_sparse_view* view, cairn_error** error, ViewCall call) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(session);
+    CAIRN_C_NEED(wanted);
+    CAIRN_C_NEED(view);
+    CAIRN_RETURN_IF_ERROR(CheckStructSize(view, sizeof(*view), "cairn_sparse_view"));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseWanted converted, ToWanted(wanted));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseView given, (session->value.*call)(converted));
+    Write(ToC(given), view);
+    return Status::Ok();
+  });
+}
+
 }  // namespace
 
 namespace cairn::capi {
@@ -114,16 +131,7 @@ void cairn_sparse_arena_free(cairn_sparse_arena* arena) { delete arena; }
 cairn_code cairn_sparse_session_fetch(cairn_sparse_session* session,
                                       const cairn_sparse_wanted* wanted, cairn_sparse_view* view,
                                       cairn_error** error) {
-  return Call(error, [&]() -> Status {
-    CAIRN_C_NEED(session);
-    CAIRN_C_NEED(wanted);
-    CAIRN_C_NEED(view);
-    CAIRN_RETURN_IF_ERROR(CheckStructSize(view, sizeof(*view), "cairn_sparse_view"));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseWanted converted, ToWanted(wanted));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseView fetched, session->value.Fetch(converted));
-    Write(ToC(fetched), view);
-    return Status::Ok();
-  });
+  return GiveView(session, wanted, view, error, &cairn::SparseSession::Fetch);
 }
 
 cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session,
@@ -139,16 +147,7 @@ cairn_code cairn_sparse_session_prefetch(cairn_sparse_session* session,
 cairn_code cairn_sparse_session_capture(cairn_sparse_session* session,
                                         const cairn_sparse_wanted* wanted, cairn_sparse_view* view,
                                         cairn_error** error) {
-  return Call(error, [&]() -> Status {
-    CAIRN_C_NEED(session);
-    CAIRN_C_NEED(wanted);
-    CAIRN_C_NEED(view);
-    CAIRN_RETURN_IF_ERROR(CheckStructSize(view, sizeof(*view), "cairn_sparse_view"));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseWanted converted, ToWanted(wanted));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::SparseView captured, session->value.Capture(converted));
-    Write(ToC(captured), view);
-    return Status::Ok();
-  });
+  return GiveView(session, wanted, view, error, &cairn::SparseSession::Capture);
 }
 
 cairn_code cairn_sparse_session_replay(cairn_sparse_session* const* sessions, size_t count,

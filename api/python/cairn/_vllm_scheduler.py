@@ -172,4 +172,4 @@ class SchedulerSide:
         return ends
 
     def close(self):
-        self.engine.close("scheduler")
+        self.engine.scheduler = None

@@ -4,6 +4,7 @@
 import dataclasses
 import os
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -63,8 +64,8 @@ def refuse_other_worlds(parallel):
 class Engine:
     """The two sides of an engine, each while it is there, and what they know together."""
 
-    def __init__(self, shared, name):
-        self.shared, self.name = shared, name
+    def __init__(self, shared):
+        self.shared = shared
         self.sequences = {}  # Request id -> Sequence, of requests that began.
         self.scheduler = self.worker = None
 
@@ -76,12 +77,6 @@ class Engine:
             return
         for end in ends:
             finish(self.sequences, end)
-
-    def close(self, side):
-        """`side` is "scheduler" or "worker"."""
-        setattr(self, side, None)
-        if self.scheduler is None and self.worker is None:
-            self.shared.forget(self)
 
 
 class Shared:
@@ -100,7 +95,7 @@ class Shared:
         except BaseException:
             _shared.release(self.store)
             raise
-        self._engines = {}  # By its id.
+        self._engines = weakref.WeakValueDictionary()  # By id; each as long as a side of it.
         self.users = 0
         self._models = {}  # ModelSpec's variant -> Model.
         self.layout = None
@@ -115,11 +110,8 @@ class Shared:
             self.model_of(None)  # A model that the store cannot hold is refused here, by name.
         return self.layout
 
-    def engine(self, name):
-        return self._engines.setdefault(name, Engine(self, name))
-
-    def forget(self, engine):
-        self._engines.pop(engine.name, None)
+    def engine(self, engine_id):
+        return self._engines.setdefault(engine_id, Engine(self))
 
     def model_of(self, lora):
         """The model of a request, with its adapter if it has one."""

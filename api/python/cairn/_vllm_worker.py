@@ -156,7 +156,7 @@ class WorkerSide:
         return bad
 
     def close(self):
-        self.engine.close("worker")
+        self.engine.worker = None
         self.threads.shutdown()
 
 
