@@ -15,6 +15,22 @@
 
 namespace cairn {
 
+namespace {
+
+// While it lives nothing is read in the background.
+class Paused {
+ public:
+  explicit Paused(engine::BackgroundReads* reads) : reads_(*reads) { reads_.Pause(); }
+  ~Paused() { reads_.Resume(); }
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+
+ private:
+  engine::BackgroundReads& reads_;
+};
+
+}  // namespace
+
 Status SparseSessionState::Bad(const std::string& what) {
   return Status(StatusCode::kInvalidArgument, "sparse: " + what);
 }
@@ -37,7 +53,6 @@ Status SparseSessionState::Open(const SparseOptions& options) {
   CAIRN_RETURN_IF_ERROR(arena_->TakeDeviceBytes(memory_->device_bytes()));
   taken_bytes_ = memory_->device_bytes();
   layers_.resize(layout_.layers);
-  reading_.reserve(engine::kSparsePagesAtOnce);
   for (Layer& layer : layers_) {
     CAIRN_ASSIGN_OR_RETURN(layer.ended, waits_.device().NewEvent());
     layer.has_event = true;
@@ -103,26 +118,6 @@ Status SparseSessionState::Save() {
                              pieces);
 }
 
-// While it lives no job runs, and none is posted. What was noted is read behind it.
-class SparseSessionState::Paused {
- public:
-  explicit Paused(SparseSessionState* session) : session_(*session) { session_.Pause(); }
-  ~Paused() {
-    {
-      const MutexLock lock(&session_.background_mutex_);
-      session_.is_paused_ = false;
-      if (!session_.NeedsJob()) return;
-    }
-    // If there is no memory, the next that notes something posts it.
-    static_cast<void>(Guarded([this] { session_.PostJob(); }));
-  }
-  Paused(const Paused&) = delete;
-  Paused& operator=(const Paused&) = delete;
-
- private:
-  SparseSessionState& session_;
-};
-
 uint32_t SparseSessionState::pieces() const {
   return std::atomic_ref(layout_.pieces).load(std::memory_order_relaxed);
 }
@@ -142,7 +137,7 @@ Status SparseSessionState::Extend(std::shared_ptr<const engine::SparseSource> so
   for (uint32_t layer = 0; layer < layout_.layers; ++layer) {
     CAIRN_RETURN_IF_ERROR(AwaitLayer(layer));
   }
-  const Paused paused(this);
+  const Paused paused(&reads_);
   if (layout_.pieces % layout_.pieces_of_page() != 0) {
     // A page that is not full gets another key.
     std::vector<size_t> last;
@@ -187,7 +182,7 @@ void SparseSessionState::Destroy(SparseSessionState* state) {
 }
 
 SparseSessionState::~SparseSessionState() {
-  Pause();
+  reads_.Pause();
   for (const Layer& layer : layers_) {
     if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
@@ -296,103 +291,6 @@ void SparseSessionState::Count(std::atomic<uint64_t> engine::SparseCounters::*co
 
 // ---------------------------------------------------------------- in the background
 
-bool SparseSessionState::HasRoomToRead() const {
-  return !is_paused_ && to_read_.size() + ahead_.size() <= engine::kSparsePagesAtOnce;
-}
-
-// True: the caller posts one, without the lock, as it runs inside the call where there is no
-// thread.
-bool SparseSessionState::NeedsJob() {
-  if (job_is_posted_ || (to_read_.empty() && ahead_.empty())) return false;
-  job_is_posted_ = true;
-  return true;
-}
-void SparseSessionState::PostJob() {
-  try {
-    arena_->background().Post([this] { BackgroundJob(); });
-  } catch (const std::bad_alloc&) {
-    const MutexLock lock(&background_mutex_);
-    job_is_posted_ = false;
-    jobs_ended_.fetch_add(1);
-    waits_.scheduler().WakeAll(jobs_ended_);
-    throw;
-  }
-}
-
-// These two give false where earlier pages must be read first.
-bool SparseSessionState::ReadInBackground(const std::set<size_t>& pages) {
-  {
-    const MutexLock lock(&background_mutex_);
-    if (is_paused_ || to_read_.size() > engine::kSparsePagesAtOnce) return false;
-    to_read_.insert(pages.begin(), pages.end());
-    if (!NeedsJob()) return true;
-  }
-  PostJob();
-  return true;
-}
-bool SparseSessionState::ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns) {
-  {
-    const MutexLock lock(&background_mutex_);
-    if (!HasRoomToRead()) return false;
-    for (const size_t page : pages) {
-      uint64_t& known = ahead_.try_emplace(page, deadline_ns).first->second;
-      known = std::max(known, deadline_ns);
-    }
-    if (!NeedsJob()) return true;
-  }
-  PostJob();
-  return true;
-}
-
-// Into reading_: demand first; prefetched pages that are too late are left. False: the job ends.
-bool SparseSessionState::NextToRead() {
-  const uint64_t now_ns = waits_.scheduler().MonotonicNs();
-  reading_.clear();
-  const MutexLock lock(&background_mutex_);
-  while (!is_paused_ && !to_read_.empty() && reading_.size() < engine::kSparsePagesAtOnce) {
-    reading_.push_back(*to_read_.begin());
-    to_read_.erase(to_read_.begin());
-  }
-  // Few, so that a fetch that comes meanwhile waits for few.
-  while (!is_paused_ && !ahead_.empty() && reading_.size() < engine::kSparsePagesAhead) {
-    const auto [page, deadline_ns] = *ahead_.begin();
-    ahead_.erase(ahead_.begin());
-    if (now_ns < deadline_ns) reading_.push_back(page);
-  }
-  if (!reading_.empty()) return true;
-  job_is_posted_ = false;
-  jobs_ended_.fetch_add(1);
-  waits_.scheduler().WakeAll(jobs_ended_);
-  return false;
-}
-
-void SparseSessionState::BackgroundJob() noexcept {
-  while (NextToRead()) {
-    Status brought = Guarded([&] {
-      const io::Turn::Holder turn(arena_->pool().turn());
-      return BringPages(reading_, UINT64_MAX);
-    });
-    if (brought.ok()) continue;
-    const MutexLock lock(&background_mutex_);
-    if (background_.ok()) background_ = std::move(brought);
-    to_read_.clear();
-    ahead_.clear();
-  }
-}
-
-// No job runs from here on.
-void SparseSessionState::Pause() {
-  while (true) {
-    const uint32_t ended = jobs_ended_.load();
-    {
-      const MutexLock lock(&background_mutex_);
-      is_paused_ = true;
-      if (!job_is_posted_) return;
-    }
-    waits_.scheduler().Wait(jobs_ended_, ended, io::kNoDeadline);
-  }
-}
-
 Status SparseSessionState::AwaitLayer(uint32_t layer, uint64_t deadline_ns) const {
   CAIRN_RETURN_IF_ERROR(waits_.For(layers_[layer].ended, deadline_ns));
   return layers_[layer].is_captured ? waits_.For(replayed_, deadline_ns) : Status::Ok();
@@ -418,8 +316,7 @@ Status SparseSessionState::LookAtPending(bool is_replay) {
     const bool noted = NoteFaults(layer, is_replay && layers_[layer].is_captured);
     if (!noted && !std::exchange(is_full, true)) look_from_ = layer;
   }
-  const MutexLock lock(&background_mutex_);
-  return std::exchange(background_, Status::Ok());
+  return reads_.TakeError();
 }
 
 // False: there is no room. Then a later call looks again, unless it `is_last`: the next fetch
@@ -427,7 +324,7 @@ Status SparseSessionState::LookAtPending(bool is_replay) {
 bool SparseSessionState::NoteFaults(uint32_t layer, bool is_last) {
   uint64_t pieces = 0;
   const std::set<size_t> pages = FaultsOf(layer, &pieces);
-  const bool noted = ReadInBackground(pages);
+  const bool noted = reads_.Demand(pages);
   if (!noted && !is_last) return false;
   layers_[layer].is_pending = false;
   Count(&engine::SparseCounters::faults, pieces);
@@ -615,7 +512,7 @@ Status SparseSessionState::Prefetch(const SparseWanted& wanted) {
     }
   }
   const uint64_t deadline_ns = arena_->means().write->lifecycle->Deadline(wanted.timeout_ns);
-  if (ReadAhead(pages, deadline_ns)) return Status::Ok();
+  if (reads_.Prefetch(pages, deadline_ns)) return Status::Ok();
   return Status(StatusCode::kBusy, "sparse: earlier pages are still to be read");
 }
 

@@ -15,16 +15,15 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/core/mutex.h"
 #include "base/io/executor.h"
 #include "cairn/sparse.h"
+#include "engine/sparse/background_reads.h"
 #include "engine/sparse/sparse_arena.h"
 #include "engine/sparse/sparse_memory.h"
 #include "engine/sparse/sparse_source.h"
@@ -104,15 +103,6 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   Status PrepareReplay();
   Status BeginReplay(gpu::Stream stream);
   Status EndReplay(gpu::Stream stream, bool is_launched);
-  bool ReadInBackground(const std::set<size_t>& pages);
-  bool ReadAhead(const std::set<size_t>& pages, uint64_t deadline_ns);
-  bool HasRoomToRead() const CAIRN_REQUIRES(background_mutex_);
-  bool NeedsJob() CAIRN_REQUIRES(background_mutex_);
-  void PostJob();
-  bool NextToRead();
-  void BackgroundJob() noexcept;
-  void Pause();
-  class Paused;
   Status SendPieces(uint32_t pieces);
 
   size_t IndexOf(uint32_t layer, uint32_t head, uint32_t page) const {
@@ -146,18 +136,13 @@ class [[gnu::visibility("hidden")]] SparseSessionState final : public engine::Pa
   gpu::Event replayed_{};      // Behind the last replay; made by the first capture. As layers_.
   bool has_replayed_event_ = false;
   bool has_sent_pieces_ = true;  // Else the device may take pieces beyond the last. By turn_.
-  uint32_t look_from_ = 0;       // The first layer that found no room in to_read_. By turn_.
+  uint32_t look_from_ = 0;       // The first layer that found no room in reads_. By turn_.
 
-  Mutex background_mutex_;
-  // Pages that relaxed fetches lacked; and prefetched ones, which come after those, until they are
-  // of no use any more.
-  std::set<size_t> to_read_ CAIRN_GUARDED_BY(background_mutex_);
-  std::map<size_t, uint64_t> ahead_ CAIRN_GUARDED_BY(background_mutex_);
-  bool job_is_posted_ CAIRN_GUARDED_BY(background_mutex_) = false;
-  bool is_paused_ CAIRN_GUARDED_BY(background_mutex_) = false;
-  Status background_ CAIRN_GUARDED_BY(background_mutex_);  // Error of a job, until it is returned.
-  std::vector<size_t> reading_;                            // By the job, which must not throw.
-  std::atomic<uint32_t> jobs_ended_{0};                    // Word to wait for.
+  engine::BackgroundReads reads_{&waits_.scheduler(), &arena_->background(),
+                                 [this](std::span<const size_t> pages) {
+                                   const io::Turn::Holder turn(arena_->pool().turn());
+                                   return BringPages(pages, UINT64_MAX);
+                                 }};
 };
 
 }  // namespace cairn
