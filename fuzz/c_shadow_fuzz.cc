@@ -10,45 +10,32 @@
 
 #include "base/core/check.h"
 #include "cairn/c.h"
+#include "fuzz/c_gpu_store.h"
 #include "fuzz/input.h"
 
 namespace {
 
-constexpr uint32_t kLayers = 2, kHeads = 2, kQueryHeads = 4, kChannels = 8, kSessions = 3;
+using cairn::fuzz::Must;
+
+constexpr uint32_t kHeads = cairn::fuzz::CGpuStore::kHeads;
+constexpr uint32_t kQueryHeads = 4, kChannels = 8, kSessions = 3;
 constexpr uint32_t kRowBytes = kChannels * 2;
 constexpr uint64_t kTokens = 448, kFirst = 256;
 constexpr size_t kCallsMax = 40;
 
 class Caller {
  public:
-  Caller(const uint8_t* data, size_t bytes) : input_(data, bytes) {
-    Must(cairn_gpu_simulated(input_.Take<uint8_t>(), nullptr, &gpu_, nullptr));
-    cairn_options options;
-    cairn_options_init(&options, sizeof options);
-    options.segment_bytes = 256 << 10;
-    options.max_memory_bytes = 16 << 20;
-    options.hot_tail_bytes = 1 << 20;
-    options.executor_threads = 1;
-    options.gpus = &gpu_;
-    options.gpu_count = 1;
-    Must(cairn_store_open(":memory:", &options, &store_, nullptr));
-    MakeBranch();
-    cairn_sparse_arena_options arena;
-    cairn_sparse_arena_options_init(&arena, sizeof arena);
-    arena.pinned_bytes = 1 << 20;
-    arena.device_bytes = 1 << 18;
-    Must(cairn_sparse_arena_make(store_, gpu_, &arena, &arena_, nullptr));
-    Must(cairn_gpu_allocate(gpu_, sizeof(float) * kQueryHeads * kChannels, &there_, nullptr));
+  Caller(const uint8_t* data, size_t bytes)
+      : input_(data, bytes), on_(input_.Take<uint8_t>(), kChannels, kTokens, 1 << 18) {
+    FillKv();
+    on_.Append(kFirst);
+    Must(cairn_gpu_allocate(on_.gpu(), sizeof(float) * kQueryHeads * kChannels, &there_, nullptr));
   }
   ~Caller() {
-    if (input_.Take<uint8_t>() % 2 == 0) cairn_store_free(std::exchange(store_, nullptr));
-    cairn_sparse_arena_free(arena_);
+    if (input_.Take<uint8_t>() % 2 == 0) on_.FreeStore();
+    on_.FreeArena();
     for (const Opened& opened : sessions_) cairn_shadow_session_free(opened.session);
-    cairn_gpu_deallocate(gpu_, there_);
-    cairn_store_free(store_);
-    cairn_branch_free(branch_);
-    cairn_kv_buffer_free(kv_);
-    cairn_gpu_free(gpu_);
+    cairn_gpu_deallocate(on_.gpu(), there_);
   }
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
@@ -63,7 +50,7 @@ class Caller {
           cairn_shadow_session_free(opened.session);
           opened = {};
           break;
-        case 2: Append(length_ + input_.Take<uint8_t>()); break;
+        case 2: on_.Append(on_.length() + input_.Take<uint8_t>()); break;
         case 3: Rewind(); break;
         case 4: Table(); break;
         case 5: Extend(&opened); break;
@@ -81,7 +68,6 @@ class Caller {
     uint32_t chunk_tokens = 0;
   };
 
-  static void Must(cairn_code code) { CAIRN_CHECK(code == CAIRN_OK); }
   bool Told(cairn_code code) {
     CAIRN_CHECK((error_ == nullptr) == (code == CAIRN_OK));
     CAIRN_CHECK(cairn_error_code(error_) == code);
@@ -95,28 +81,10 @@ class Caller {
     return code == CAIRN_OK;
   }
 
-  void MakeBranch() {
-    for (cairn_plane& plane : planes_) cairn_plane_init(&plane, sizeof plane);
-    cairn_layer_group group;
-    cairn_layer_group_init(&group, sizeof group);
-    Must(cairn_layer_group_full_attention(&group, planes_.data(), kLayers, kHeads, kChannels,
-                                          CAIRN_DTYPE_BF16, nullptr));
-    std::array<float, kChannels / 2> frequencies;
-    Must(cairn_rotary_frequencies(kChannels, 10'000.0, frequencies.data(), nullptr));
-    group.inv_freq = frequencies.data();
-    group.inv_freq_count = frequencies.size();
-    cairn_model_spec spec;
-    cairn_model_spec_init(&spec, sizeof spec);
-    spec.name = "fuzz";
-    spec.groups = &group;
-    spec.group_count = 1;
-    uint64_t model = 0;
-    Must(cairn_store_register_model(store_, &spec, CAIRN_DURABILITY_MEMORY, &model, nullptr));
-    Must(cairn_store_create_branch(store_, model, nullptr, &branch_, nullptr));
-    Must(cairn_kv_buffer_new(&spec, kTokens, &kv_, nullptr));
+  void FillKv() {
     // From 0.5 to 1, of either sign; and maybe one key that is no number.
-    auto* const at = static_cast<uint8_t*>(cairn_kv_buffer_data(kv_));
-    const size_t bytes = cairn_kv_buffer_size(kv_);
+    auto* const at = static_cast<uint8_t*>(cairn_kv_buffer_data(on_.kv()));
+    const size_t bytes = cairn_kv_buffer_size(on_.kv());
     for (size_t i = 0; i < bytes / 2; ++i) {
       const auto element = static_cast<uint16_t>(0x3f00 | ((i * 37 + i / 97) & 0x807f));
       std::memcpy(at + 2 * i, &element, 2);
@@ -124,34 +92,17 @@ class Caller {
     const uint8_t wrong = input_.Take<uint8_t>();
     if (wrong % 8 == 0) {
       const uint16_t nan = 0x7fc0;
-      auto* const row = const_cast<void*>(cairn_kv_buffer_row(kv_, 0, 1, 0, 1, 260 + wrong / 8));
+      auto* const row =
+          const_cast<void*>(cairn_kv_buffer_row(on_.kv(), 0, 1, 0, 1, 260 + wrong / 8));
       std::memcpy(row, &nan, 2);
     }
-    Append(kFirst);
   }
 
-  // The same KV again, whatever was cut.
-  void Append(uint64_t wanted_end) {
-    const uint64_t end = std::min(wanted_end, kTokens);
-    if (end <= length_) return;
-    cairn_owned_kv_view* view = nullptr;
-    Must(cairn_kv_buffer_view_of(kv_, length_, end, &view, nullptr));
-    const std::vector<uint32_t> tokens(end - length_, 7);
-    cairn_delta delta;
-    cairn_delta_init(&delta, sizeof delta);
-    delta.tokens = tokens.data();
-    delta.token_count = tokens.size();
-    delta.kv = cairn_owned_kv_view_view(view);
-    Must(cairn_branch_append_sync(branch_, &delta, nullptr, nullptr, nullptr));
-    cairn_owned_kv_view_free(view);
-    length_ = end;
-  }
   void Rewind() {
-    const uint64_t to = 64 + input_.Below(length_ - 64);
-    Must(cairn_branch_rewind(branch_, to, CAIRN_DURABILITY_PROCESS, nullptr));
-    length_ = to;
-    if (to % 4 == 0) Must(cairn_store_compact(store_, nullptr));
-    Append(kFirst);
+    const uint64_t to = 64 + input_.Below(on_.length() - 64);
+    on_.Rewind(to);
+    if (to % 4 == 0) on_.Compact();
+    on_.Append(kFirst);
   }
 
   cairn_shadow_spec Spec() {
@@ -178,11 +129,11 @@ class Caller {
     of.spec = &spec;
     cairn_shadow_info info;
     cairn_shadow_info_init(&info, sizeof info);
-    if (Told(cairn_build_shadow(branch_, &of, &info, &error_))) {
-      CAIRN_CHECK(info.tokens == length_ && info.covered <= length_);
-      if (info.table_bytes != 0) Must(cairn_find_shadow(branch_, &of, &info, nullptr));
+    if (Told(cairn_build_shadow(on_.branch(), &of, &info, &error_))) {
+      CAIRN_CHECK(info.tokens == on_.length() && info.covered <= on_.length());
+      if (info.table_bytes != 0) Must(cairn_find_shadow(on_.branch(), &of, &info, nullptr));
     }
-    if (input_.Take<uint8_t>() % 2 == 0) Told(cairn_drop_shadow(branch_, &of, &error_));
+    if (input_.Take<uint8_t>() % 2 == 0) Told(cairn_drop_shadow(on_.branch(), &of, &error_));
   }
 
   void Open(Opened* opened) {
@@ -197,7 +148,8 @@ class Caller {
     options.build = how % 7 != 0;
     if (how % 2 == 0) options.tokens_max = kTokens;
     cairn_shadow_session* session = nullptr;
-    const bool made = Told(cairn_shadow_session_open(arena_, branch_, &options, &session, &error_));
+    const bool made =
+        Told(cairn_shadow_session_open(on_.arena(), on_.branch(), &options, &session, &error_));
     CAIRN_CHECK(made == (session != nullptr));
     cairn_shadow_session_free(opened->session);
     *opened = {session, spec.chunk_tokens};
@@ -229,7 +181,7 @@ class Caller {
     for (float& element : queries) {
       element = static_cast<float>(input_.Take<uint8_t>()) / 64.0F - 2.0F;
     }
-    Must(cairn_gpu_copy_in(gpu_, there_, queries.data(), sizeof queries, nullptr));
+    Must(cairn_gpu_copy_in(on_.gpu(), there_, queries.data(), sizeof queries, nullptr));
     cairn_shadow_query query;
     cairn_shadow_query_init(&query, sizeof query);
     query.layer = layer;
@@ -253,7 +205,8 @@ class Caller {
   template <typename T>
   std::vector<T> Out(const T* from, size_t count) {
     std::vector<T> got(count);
-    if (count != 0) Must(cairn_gpu_copy_out(gpu_, got.data(), from, count * sizeof(T), nullptr));
+    if (count != 0)
+      Must(cairn_gpu_copy_out(on_.gpu(), got.data(), from, count * sizeof(T), nullptr));
     return got;
   }
 
@@ -273,7 +226,7 @@ class Caller {
           const uint64_t position = uint64_t{chunks[i]} * opened.chunk_tokens + token;
           CAIRN_CHECK(position < kTokens);
           CAIRN_CHECK(std::memcmp(rows.data() + size_t{token} * kRowBytes,
-                                  cairn_kv_buffer_row(kv_, 0, layer, 1, head, position),
+                                  cairn_kv_buffer_row(on_.kv(), 0, layer, 1, head, position),
                                   kRowBytes) == 0);
         }
       }
@@ -281,15 +234,9 @@ class Caller {
   }
 
   cairn::fuzz::Input input_;
+  cairn::fuzz::CGpuStore on_;
   cairn_error* error_ = nullptr;
-  cairn_gpu* gpu_ = nullptr;
-  cairn_store* store_ = nullptr;
-  cairn_branch* branch_ = nullptr;
-  cairn_kv_buffer* kv_ = nullptr;
-  cairn_sparse_arena* arena_ = nullptr;
   void* there_ = nullptr;
-  uint64_t length_ = 0;
-  std::array<cairn_plane, 2> planes_;
   std::array<Opened, kSessions> sessions_;
 };
 

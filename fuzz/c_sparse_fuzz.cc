@@ -9,64 +9,36 @@
 
 #include "base/core/check.h"
 #include "cairn/c.h"
+#include "fuzz/c_gpu_store.h"
 #include "fuzz/input.h"
 
 namespace {
 
-constexpr uint32_t kLayers = 2, kHeads = 2, kRowBytes = 8, kSessions = 4, kSlotsMax = 32;
+using cairn::fuzz::Must;
+
+constexpr uint32_t kHeads = cairn::fuzz::CGpuStore::kHeads;
+constexpr uint32_t kRowBytes = 8, kSessions = 4, kSlotsMax = 32;
 constexpr uint64_t kTokens = 128;
 constexpr size_t kCallsMax = 60;
 
 class Caller {
  public:
-  Caller(const uint8_t* data, size_t bytes) : input_(data, bytes) {
-    Must(cairn_gpu_simulated(input_.Take<uint8_t>(), nullptr, &gpu_, nullptr));
-    cairn_options options;
-    cairn_options_init(&options, sizeof options);
-    options.segment_bytes = 256 << 10;
-    options.max_memory_bytes = 16 << 20;
-    options.hot_tail_bytes = 1 << 20;
-    options.executor_threads = 1;
-    options.gpus = &gpu_;
-    options.gpu_count = 1;
-    Must(cairn_store_open(":memory:", &options, &store_, nullptr));
-    for (cairn_plane& plane : planes_) cairn_plane_init(&plane, sizeof plane);
-    cairn_layer_group group;
-    cairn_layer_group_init(&group, sizeof group);
-    Must(cairn_layer_group_full_attention(&group, planes_.data(), kLayers, kHeads, kRowBytes / 2,
-                                          CAIRN_DTYPE_BF16, nullptr));
-    cairn_model_spec spec;
-    cairn_model_spec_init(&spec, sizeof spec);
-    spec.name = "fuzz";
-    spec.groups = &group;
-    spec.group_count = 1;
-    uint64_t model = 0;
-    Must(cairn_store_register_model(store_, &spec, CAIRN_DURABILITY_MEMORY, &model, nullptr));
-    Must(cairn_store_create_branch(store_, model, nullptr, &branch_, nullptr));
-    Must(cairn_kv_buffer_new(&spec, kTokens, &kv_, nullptr));
-    auto* const at = static_cast<uint8_t*>(cairn_kv_buffer_data(kv_));
-    for (size_t i = 0; i < cairn_kv_buffer_size(kv_); ++i) {
+  Caller(const uint8_t* data, size_t bytes)
+      : input_(data, bytes), on_(input_.Take<uint8_t>(), kRowBytes / 2, kTokens, 1 << 17) {
+    auto* const at = static_cast<uint8_t*>(cairn_kv_buffer_data(on_.kv()));
+    for (size_t i = 0; i < cairn_kv_buffer_size(on_.kv()); ++i) {
       at[i] = static_cast<uint8_t>(i * 31 + i / 251);
     }
-    Append(0);
-    cairn_sparse_arena_options arena;
-    cairn_sparse_arena_options_init(&arena, sizeof arena);
-    arena.pinned_bytes = 1 << 20;
-    arena.device_bytes = 1 << 17;
-    Must(cairn_sparse_arena_make(store_, gpu_, &arena, &arena_, nullptr));
+    on_.Append(kTokens);
     void* ids = nullptr;
-    Must(cairn_gpu_allocate(gpu_, kHeads * kSlotsMax * sizeof(uint32_t), &ids, nullptr));
+    Must(cairn_gpu_allocate(on_.gpu(), kHeads * kSlotsMax * sizeof(uint32_t), &ids, nullptr));
     ids_there_ = static_cast<uint32_t*>(ids);
   }
   ~Caller() {
-    if (input_.Take<uint8_t>() % 2 == 0) cairn_store_free(std::exchange(store_, nullptr));
-    cairn_sparse_arena_free(arena_);
+    if (input_.Take<uint8_t>() % 2 == 0) on_.FreeStore();
+    on_.FreeArena();
     for (const Opened& opened : sessions_) cairn_sparse_session_free(opened.session);
-    cairn_gpu_deallocate(gpu_, ids_there_);
-    cairn_store_free(store_);
-    cairn_branch_free(branch_);
-    cairn_kv_buffer_free(kv_);
-    cairn_gpu_free(gpu_);
+    cairn_gpu_deallocate(on_.gpu(), ids_there_);
   }
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
@@ -97,7 +69,6 @@ class Caller {
     std::array<uint32_t, kHeads * kSlotsMax> numbers{};
   };
 
-  static void Must(cairn_code code) { CAIRN_CHECK(code == CAIRN_OK); }
   bool Told(cairn_code code) {
     CAIRN_CHECK((error_ == nullptr) == (code == CAIRN_OK));
     CAIRN_CHECK(cairn_error_code(error_) == code);
@@ -110,25 +81,12 @@ class Caller {
     return code == CAIRN_OK;
   }
 
-  // The same KV again, whatever was cut.
-  void Append(uint64_t begin) {
-    cairn_owned_kv_view* view = nullptr;
-    Must(cairn_kv_buffer_view_of(kv_, begin, kTokens, &view, nullptr));
-    const std::vector<uint32_t> tokens(kTokens - begin, 7);
-    cairn_delta delta;
-    cairn_delta_init(&delta, sizeof delta);
-    delta.tokens = tokens.data();
-    delta.token_count = tokens.size();
-    delta.kv = cairn_owned_kv_view_view(view);
-    Must(cairn_branch_append_sync(branch_, &delta, nullptr, nullptr, nullptr));
-    cairn_owned_kv_view_free(view);
-  }
   void Rewind() {
     const uint64_t to = input_.Below(kTokens);
-    Must(cairn_branch_rewind(branch_, to, CAIRN_DURABILITY_PROCESS, nullptr));
+    on_.Rewind(to);
     was_rewound_ = true;
-    Append(to);
-    if (to % 4 == 0) Must(cairn_store_compact(store_, nullptr));
+    on_.Append(kTokens);
+    if (to % 4 == 0) on_.Compact();
   }
 
   void Open(Opened* opened) {
@@ -142,7 +100,8 @@ class Caller {
     const uint8_t end = input_.Take<uint8_t>();
     if (end < kTokens + 2) options.end = end;
     cairn_sparse_session* session = nullptr;
-    const bool made = Told(cairn_sparse_arena_open(arena_, branch_, &options, &session, &error_));
+    const bool made =
+        Told(cairn_sparse_arena_open(on_.arena(), on_.branch(), &options, &session, &error_));
     CAIRN_CHECK(made == (session != nullptr));
     cairn_sparse_session_free(opened->session);
     *opened = {session, options};
@@ -176,7 +135,7 @@ class Caller {
     Wanted wanted;
     Fill(opened, &wanted);
     if (input_.Take<uint8_t>() % 4 == 0) {
-      Must(cairn_gpu_copy_in(gpu_, ids_there_, wanted.numbers.data(), sizeof wanted.numbers,
+      Must(cairn_gpu_copy_in(on_.gpu(), ids_there_, wanted.numbers.data(), sizeof wanted.numbers,
                              nullptr));
       wanted.on_device = true;
       wanted.pieces = ids_there_;
@@ -191,13 +150,13 @@ class Caller {
   void Compare(const Opened& opened, const Wanted& wanted, const cairn_sparse_view& view) {
     for (uint32_t head = 0; head < kHeads && wanted.count != 0; ++head) {
       std::array<int32_t, kSlotsMax> slots;
-      Must(cairn_gpu_copy_out(gpu_, slots.data(), view.slot_of + head * view.slot_of_stride,
+      Must(cairn_gpu_copy_out(on_.gpu(), slots.data(), view.slot_of + head * view.slot_of_stride,
                               wanted.count * sizeof(int32_t), nullptr));
       for (uint32_t plane = 0, at = 0; plane < 2; ++plane) {
         if ((opened.options.planes >> plane & 1) == 0) continue;
         const cairn_sparse_plane_slots& from = view.planes[at++];
         std::vector<uint8_t> got(from.head_stride);
-        Must(cairn_gpu_copy_out(gpu_, got.data(),
+        Must(cairn_gpu_copy_out(on_.gpu(), got.data(),
                                 static_cast<const uint8_t*>(from.base) + head * from.head_stride,
                                 from.head_stride, nullptr));
         for (uint32_t i = 0; i < wanted.count; ++i) {
@@ -209,7 +168,7 @@ class Caller {
             CAIRN_CHECK(
                 std::memcmp(got.data() + static_cast<uint64_t>(slots[i]) * from.piece_bytes +
                                 token * kRowBytes,
-                            cairn_kv_buffer_row(kv_, 0, wanted.layer, plane, head, position),
+                            cairn_kv_buffer_row(on_.kv(), 0, wanted.layer, plane, head, position),
                             kRowBytes) == 0);
           }
         }
@@ -218,15 +177,10 @@ class Caller {
   }
 
   cairn::fuzz::Input input_;
+  cairn::fuzz::CGpuStore on_;
   cairn_error* error_ = nullptr;
-  cairn_gpu* gpu_ = nullptr;
-  cairn_store* store_ = nullptr;
-  cairn_branch* branch_ = nullptr;
-  cairn_kv_buffer* kv_ = nullptr;
-  cairn_sparse_arena* arena_ = nullptr;
   uint32_t* ids_there_ = nullptr;
   bool was_rewound_ = false;
-  std::array<cairn_plane, 2> planes_;
   std::array<Opened, kSessions> sessions_;
 };
 
