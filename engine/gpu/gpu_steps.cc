@@ -18,6 +18,7 @@
 #include "base/io/no_cancel.h"
 #include "base/io/real_scheduler.h"
 #include "engine/constants.h"
+#include "engine/gpu/adopted_stream.h"
 #include "engine/gpu/gpu_steps_state.h"
 
 namespace cairn {
@@ -208,11 +209,10 @@ void GpuStepsState::DescribeSlot(uint32_t index) {
 }
 
 Status GpuStepsState::Enqueue(uintptr_t handle) {
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
-  Status launched = device_.Launch(stream, gather_);
-  if (launched.ok()) launched = device_.Launch(stream, end_);
-  device_.Return(stream);
-  return launched;
+  engine::AdoptedStream adopted(&device_);
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, adopted.Adopt(handle));
+  CAIRN_RETURN_IF_ERROR(device_.Launch(stream, gather_));
+  return device_.Launch(stream, end_);
 }
 
 // The device's report may be old, but never ahead. A step that was begun and not launched counts as
@@ -249,12 +249,11 @@ Result<uint32_t> GpuStepsState::Begin(uintptr_t handle) {
   const uint32_t number = last_ + 1 == 0 ? 1 : last_ + 1;
   // A plan is read when the copy runs: it must not change until the slot is free again.
   if (free != slots_.end()) plans_[index] = number | uint64_t{index} << 32;
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, device_.AdoptStream(handle));
+  engine::AdoptedStream adopted(&device_);
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, adopted.Adopt(handle));
   const gpu::CopyPiece piece{plan_, reinterpret_cast<const std::byte*>(plans_ + index),
                              sizeof(gpu::StepPlan)};
-  const Status enqueued = device_.Copy(stream, {&piece, 1});
-  device_.Return(stream);
-  CAIRN_RETURN_IF_ERROR(enqueued);
+  CAIRN_RETURN_IF_ERROR(device_.Copy(stream, {&piece, 1}));
   if (free == slots_.end()) return Status(StatusCode::kBusy, "gpu steps: no slot is free");
   last_ = number;
   free->state = State::kBegun;

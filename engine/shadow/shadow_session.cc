@@ -9,9 +9,9 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/no_cancel.h"
+#include "engine/gpu/adopted_stream.h"
 #include "engine/shadow/constants.h"
 #include "engine/sparse/head_rows.h"
-#include "engine/sparse/used_stream.h"
 
 namespace cairn {
 
@@ -315,8 +315,8 @@ template <typename Enqueue>
 Status ShadowSessionState::OnStream(uint32_t layer, uintptr_t handle, const Enqueue& enqueue) {
   if (is_lost_) return Status(StatusCode::kIoError, "shadow: the device does not answer");
   gpu::Device& device = waits_.device();
-  engine::UsedStream used(&device);
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(handle));
+  engine::AdoptedStream adopted(&device);
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, adopted.Adopt(handle));
   CAIRN_ASSIGN_OR_RETURN(const bool is_captured, device.IsCaptured(stream));
   if (is_captured)
     return Bad("the stream is captured into a graph, which a step cannot be part of");

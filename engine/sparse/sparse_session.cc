@@ -10,8 +10,8 @@
 #include "base/core/out_of_memory.h"
 #include "base/io/no_cancel.h"
 #include "engine/constants.h"
+#include "engine/gpu/adopted_stream.h"
 #include "engine/sparse/sparse_warmth.h"
-#include "engine/sparse/used_stream.h"
 
 namespace cairn {
 
@@ -356,8 +356,8 @@ Result<SparseView> SparseSessionState::Fetch(const SparseWanted& wanted) {
   const io::Turn::Holder turn(&turn_);
   CAIRN_RETURN_IF_ERROR(LookAtPending());
   if (!has_sent_pieces_) CAIRN_RETURN_IF_ERROR(SendPieces(layout_.pieces));
-  engine::UsedStream used(&waits_.device());
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
+  engine::AdoptedStream adopted(&waits_.device());
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, adopted.Adopt(wanted.stream));
   CAIRN_ASSIGN_OR_RETURN(const bool is_captured, waits_.device().IsCaptured(stream));
   if (is_captured) return Bad("the stream is captured into a graph, which takes Capture");
   Count(&engine::SparseCounters::fetches, 1);

@@ -8,8 +8,8 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
+#include "engine/gpu/adopted_stream.h"
 #include "engine/sparse/sparse_session.h"
-#include "engine/sparse/used_stream.h"
 
 namespace cairn {
 
@@ -21,8 +21,8 @@ Result<SparseView> SparseSessionState::Capture(const SparseWanted& wanted) {
   }
   const io::Turn::Holder turn(&turn_);
   gpu::Device& device = waits_.device();
-  engine::UsedStream used(&device);
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(wanted.stream));
+  engine::AdoptedStream adopted(&device);
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, adopted.Adopt(wanted.stream));
   CAIRN_ASSIGN_OR_RETURN(const bool is_captured, device.IsCaptured(stream));
   if (!is_captured) return Bad("the stream is not captured into a graph");
   Layer& layer = layers_[wanted.layer];
@@ -64,8 +64,8 @@ Status SparseSessionState::Replay(std::span<SparseSessionState* const> sessions,
   std::deque<io::Turn::Holder> turns;
   for (SparseSessionState* session : sessions) turns.emplace_back(&session->turn_);
   for (SparseSessionState* session : sessions) CAIRN_RETURN_IF_ERROR(session->PrepareReplay());
-  engine::UsedStream used(&device);
-  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, used.Adopt(handle));
+  engine::AdoptedStream adopted(&device);
+  CAIRN_ASSIGN_OR_RETURN(const gpu::Stream stream, adopted.Adopt(handle));
   CAIRN_ASSIGN_OR_RETURN(const bool is_captured, device.IsCaptured(stream));
   if (is_captured) return Bad("the stream is captured into another graph");
   std::deque<io::Turn::Holder> enqueue;

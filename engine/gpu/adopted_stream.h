@@ -5,15 +5,15 @@
 
 namespace cairn::engine {
 
-// The caller's stream, for the length of a call.
-class UsedStream {
+// A stream of the caller, for the length of a call.
+class AdoptedStream {
  public:
-  explicit UsedStream(gpu::Device* device) : device_(device) {}
-  ~UsedStream() {
+  explicit AdoptedStream(gpu::Device* device) : device_(device) {}
+  ~AdoptedStream() {
     if (has_stream_) device_->Return(stream_);
   }
-  UsedStream(const UsedStream&) = delete;
-  UsedStream& operator=(const UsedStream&) = delete;
+  AdoptedStream(const AdoptedStream&) = delete;
+  AdoptedStream& operator=(const AdoptedStream&) = delete;
   Result<gpu::Stream> Adopt(uintptr_t handle) {
     CAIRN_ASSIGN_OR_RETURN(stream_, device_->AdoptStream(handle));
     has_stream_ = true;
