@@ -178,11 +178,12 @@ CAIRN_API cairn_code cairn_sparse_session_capture(cairn_sparse_session* session,
                                                   cairn_sparse_view* view, cairn_error** error);
 // Enqueues a graph, and gives 0, or another number when it could not.
 typedef int (*cairn_sparse_launch)(void* context);
-// Launches such a graph: `launch(context)` enqueues it in `stream`, once, on this thread, without
-// calling these sessions. `sessions`: the `count` that are captured in it, each once. A graph must
-// be launched in no other way, nor when a session of it was freed. Blocking: waits until the last
-// replay of each session has ended; what that left out is read in the background then. Where the
-// launch fails, slots of captured layers are emptied.
+// Launches such a graph, or several that have all captured layers together: `launch(context)`
+// enqueues them in `stream`, once, on this thread, without calling these sessions. `sessions`: the
+// `count` that are captured in them, each once. They must be launched in no other way, nor when a
+// session of them was freed. Blocking: waits until the last replay of each session has ended; what
+// that left out is read in the background then. Where the launch fails, slots of captured layers
+// are emptied.
 //   CAIRN_INVALID_ARGUMENT: no sessions, one of them twice, of several GPUs; or the stream is
 //     captured.
 //   CAIRN_IO_ERROR: `launch` gave another number than 0, which is named; or the device's.
