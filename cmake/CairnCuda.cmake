@@ -70,7 +70,7 @@ if(CAIRN_CUDA_USABLE AND cairn_cuda_sources)
   cairn_target_defaults(cairn_cuda)
   # CMake 3.25 does not know that this nvcc speaks C++20: from these properties it would fail or
   # choose C++17. So the standard is a plain option here.
-  foreach(property CXX_STANDARD CXX_STANDARD_REQUIRED CXX_EXTENSIONS)
+  foreach(property CUDA_STANDARD CXX_STANDARD CXX_STANDARD_REQUIRED CXX_EXTENSIONS)
     set_property(TARGET cairn_cuda PROPERTY ${property})
   endforeach()
   # A kernel that spills registers, or has an array that does not fit them, is not built.

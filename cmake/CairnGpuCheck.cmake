@@ -41,8 +41,9 @@ endfunction()
 cairn_add_gpu_check(cairn-gpu-check-tests
   OBJECTS $<TARGET_OBJECTS:cairn_gpu_test>
           $<FILTER:$<TARGET_OBJECTS:cairn_engine_test>,INCLUDE,/gpu_[rc][a-z]*_test>
-  LIBRARIES $<TARGET_FILE:cairn_test_support> ${CAIRN_STATIC_gtest} ${CAIRN_STATIC_gtest_main})
-add_dependencies(cairn-gpu-check-tests cairn_test_support)
+  LIBRARIES $<TARGET_FILE:cairn_test_support> $<TARGET_FILE:cairn_sim> ${CAIRN_STATIC_gtest}
+            ${CAIRN_STATIC_gtest_main})
+add_dependencies(cairn-gpu-check-tests cairn_test_support cairn_sim)
 
 cairn_add_gpu_check(cairn-gpu-check-bench
   OBJECTS tools/gpu_check/main.cc

@@ -19,6 +19,9 @@ function(cairn_target_defaults target)
     CXX_STANDARD 20
     CXX_STANDARD_REQUIRED ON
     CXX_EXTENSIONS OFF
+    # Makefiles ask for the standard of CUDA where a target has its objects, and take that of C++,
+    # which CMake 3.25 does not know of nvcc. Nothing is compiled by it.
+    CUDA_STANDARD 17
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON)
@@ -26,6 +29,10 @@ function(cairn_target_defaults target)
   set(options -Wall -Wextra -Wshadow -Wpedantic -Wimplicit-fallthrough -ffp-contract=off)
   if(CAIRN_WERROR)
     list(APPEND options -Werror)
+  endif()
+  # A project that embeds cairn and chooses neither a build type nor a level would get half the speed.
+  if(NOT "${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS}" MATCHES "-O")
+    target_compile_options(${target} PRIVATE $<$<CONFIG:>:-O2>)
   endif()
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     list(APPEND options -march=x86-64-v2)

@@ -21,7 +21,7 @@ pkg_check_modules(FUSE3 IMPORTED_TARGET fuse3)
 
 function(cairn_test_settings target)
   cairn_target_defaults(${target})
-  target_link_libraries(${target} PUBLIC cairn_internal GTest::gmock rapidcheck PkgConfig::SECCOMP)
+  target_link_libraries(${target} PUBLIC cairn_sim GTest::gmock rapidcheck PkgConfig::SECCOMP)
 endfunction()
 
 set_source_files_properties(tests/support/source_dir.cc
@@ -144,10 +144,11 @@ target_link_libraries(cairn_c_program PRIVATE ${shared})
 target_include_directories(cairn_c_program PRIVATE ${PROJECT_SOURCE_DIR})
 set(stories errors nulls sizes models branches appends states restores batches find objects care gpu sparse
   sparse_calls shadow)
+list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
 foreach(story IN LISTS stories)
   set(folder ${PROJECT_BINARY_DIR}/c_abi/${story})
   add_test(NAME c_abi.program.${story} COMMAND sh -c
-    "rm -rf '${folder}' && mkdir -p '${folder}' && '$<TARGET_FILE:cairn_c_program>' ${story} '${folder}'")
+    "rm -rf '${folder}' && mkdir -p '${folder}' && ${emulator} '$<TARGET_FILE:cairn_c_program>' ${story} '${folder}'")
   set_tests_properties(c_abi.program.${story} PROPERTIES LABELS quick TIMEOUT 300 ${sanitizer_environment})
 endforeach()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

@@ -53,7 +53,8 @@ endif()
 if(CAIRN_BUILD_BENCH)
   pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
   # Uses the malloc of a user's process.
-  cairn_add_tool(cairn-bench tools/bench SYSTEM_MALLOC LIBRARIES cairn_llama PkgConfig::ARCHIVE)
+  cairn_add_tool(cairn-bench tools/bench SYSTEM_MALLOC
+                 LIBRARIES cairn_sim cairn_llama PkgConfig::ARCHIVE)
   include(cmake/CairnPeers.cmake)
   if(NOT CAIRN_SANITIZE)  # A sanitizer would watch foreign code not built for it.
     find_package(benchmark QUIET)

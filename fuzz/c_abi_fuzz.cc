@@ -16,7 +16,7 @@
 namespace {
 
 constexpr size_t kSlots = 4, kCallsMax = 200;
-constexpr uint32_t kTokensMax = 96;  // Of one append; more than a block of the index of prefixes.
+constexpr uint32_t kTokensMax = 96;  // Tokens per append: more than a block of the prefix index.
 constexpr uint64_t kLengthMax = 2000;
 constexpr uint64_t kRowBytes = 8, kPlanes = 2;
 constexpr const char* kNames[] = {"", "a", "b", "a longer name", nullptr};

@@ -15,7 +15,7 @@
 #include "base/core/check.h"
 #include "fuzz/input.h"
 #include "fuzz/paged_plane.h"
-#include "gpu/host_kernels.h"
+#include "gpu/sim_kernels.h"
 
 using namespace cairn;
 using fuzz::Bytes;
@@ -26,7 +26,7 @@ namespace {
 // A launch of small blocks: few fibers, so that many inputs are tried.
 template <typename K>
 void Launch(uint8_t seed, uint32_t blocks, uint32_t warps, const K& k) {
-  static gpu::HostGrid grid(0);
+  static gpu::SimGrid grid(0);
   grid.Seed(seed);  // An input does the same again.
   gpu::LaunchShape shape = gpu::ShapeOf(k);
   shape.shared_bytes = shape.shared_bytes / (shape.threads / gpu::kWarp) * warps;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 
 namespace cairn::fuzz {
 

@@ -7,7 +7,7 @@
 
 #include "base/codec/fields.h"
 #include "base/core/check.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "fuzz/input.h"
 
 using namespace cairn;

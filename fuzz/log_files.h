@@ -16,8 +16,8 @@
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "fuzz/input.h"
+#include "sim/world.h"
 #include "wal/format.h"
 #include "wal/log.h"
 #include "wal/segment_files.h"

@@ -6,9 +6,9 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "fuzz/input.h"
 #include "fuzz/log_files.h"
+#include "sim/world.h"
 #include "wal/segment_reader.h"
 
 using namespace cairn;

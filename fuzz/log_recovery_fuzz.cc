@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "fuzz/input.h"
 #include "fuzz/log_files.h"
+#include "sim/world.h"
 #include "wal/log.h"
 
 using namespace cairn;

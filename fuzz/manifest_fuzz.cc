@@ -24,7 +24,7 @@ constexpr std::string_view kIndexes[] = {"hints", "objects"};
 // HINT that says anything: what is believed was said, and what says nothing is not.
 void TryHint(fuzz::Input& input) {
   constexpr StoreId kStore{{1, 2, 3}};
-  constexpr uint64_t kHashesAt[] = {48, 72};
+  constexpr uint64_t kHashesAt[] = {48, 72, 96};
   io::MemoryFileSystem files;
   engine::HintWriter writer(files, "");
   const engine::Hint hint{.epoch = 3, .durable = 0x1234, .manifest = 7};
@@ -35,7 +35,7 @@ void TryHint(fuzz::Input& input) {
   CAIRN_CHECK((*file)->Read(0, block).ok());
   const std::vector<std::byte> whole = block;
   while (!input.empty()) {
-    std::byte& at = block[input.Take<uint8_t>() % kHashesAt[1]];
+    std::byte& at = block[input.Take<uint8_t>() % kHashesAt[2]];
     at ^= input.Take<std::byte>();
   }
   for (const uint64_t at : kHashesAt) {
@@ -49,9 +49,15 @@ void TryHint(fuzz::Input& input) {
   std::memcpy(numbers, block.data() + kNumbersAt, sizeof(numbers));
   engine::HistoryId history;
   std::memcpy(&history, block.data() + kHashesAt[0] + sizeof(uint64_t), sizeof(history));
+  engine::Indexing indexing;
+  uint64_t max_bytes = 0;
+  const std::byte* const writer_at = block.data() + kHashesAt[1] + sizeof(uint64_t);
+  std::memcpy(&indexing, writer_at, sizeof(indexing));
+  std::memcpy(&max_bytes, writer_at + sizeof(indexing), sizeof(max_bytes));
   const bool ours = std::equal(block.begin(), block.begin() + kNumbersAt, whole.begin());
   CAIRN_CHECK(read.has_value() == ours);
-  CAIRN_CHECK(!ours || *read == (engine::Hint{numbers[0], numbers[1], numbers[2], history}));
+  const engine::Hint said{numbers[0], numbers[1], numbers[2], history, indexing, max_bytes};
+  CAIRN_CHECK(!ours || *read == said);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target on inputs that are there already, without libFuzzer: each file of the
-// directories given, in order of name.
+// Runs a fuzz target on existing inputs, without libFuzzer: each file of the directories given, in
+// order of name.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "cairn/store.h"
 #include "fuzz/input.h"
 #include "fuzz/small_store.h"
+#include "sim/world.h"
 
 using namespace cairn;
 using namespace cairn::fuzz;
@@ -71,15 +71,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   options.world = std::make_shared<io::World>(machine.world());
   options.create_if_missing = false;
   options.read_only = how % 3 == 0;
-  options.salvage = how % 3 == 2;
+  options.recovery = how % 3 == 2 ? cairn::Recovery::kSetAside : cairn::Recovery::kRefuse;
   auto store = Store::Open(kPath, options);
   if (!store.ok()) return 0;
   ReadAll(*store);
   static_cast<void>(store->Verify(VerifyLevel::kAll));
   if (!options.read_only) static_cast<void>(store->Compact());
   static_cast<void>(store->Close());
-  if (!options.salvage) return 0;
-  options.salvage = false;
+  if (options.recovery == cairn::Recovery::kRefuse) return 0;
+  options.recovery = Recovery::kRefuse;
   store = Store::Open(kPath, options);
   if (store.ok()) ReadAll(*store);
   return 0;

@@ -13,15 +13,15 @@
 
 #include "base/codec/fields.h"
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/op.h"
-#include "engine/tree/path.h"
-#include "engine/tree/tree_changes.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/tree/memory/op.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
+#include "engine/tree/records/tree_loader.h"
 #include "fuzz/input.h"
 #include "fuzz/small_store.h"
+#include "sim/world.h"
 #include "wal/log.h"
 
 using namespace cairn;

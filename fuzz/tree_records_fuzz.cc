@@ -11,13 +11,13 @@
 
 #include "base/core/check.h"
 #include "base/io/memory_file_system.h"
-#include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
-#include "engine/tree/path.h"
-#include "engine/tree/tree_loader.h"
-#include "engine/tree/tree_records.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/records/tree_loader.h"
+#include "engine/tree/records/tree_records.h"
 #include "fuzz/input.h"
 #include "fuzz/small_store.h"
+#include "sim/world.h"
 
 using namespace cairn;
 

@@ -16,10 +16,9 @@
 
 namespace cairn::gpu {
 
-// A plane of a (validated) view. `table`: the entries of its table where
-// the device reads them; `entries_end`: the number of blocks, or slots;
-// both are ignored without a table. kInvalidArgument when the view reaches
-// over 2^32 - 1 positions, blocks or slots: kernels count in 32 bits.
+// A plane of a (validated) view. `table`: the entries of its table where the device reads them;
+// `entries_end`: the number of blocks, or slots; both are ignored without a table. kInvalidArgument
+// when the view reaches over 2^32 - 1 positions, blocks or slots: kernels count in 32 bits.
 Result<PagedView> DescribePlane(const GroupView& group, const PlaneView& plane, Dtype dtype,
                                 const void* table, uint64_t entries_end);
 
@@ -27,9 +26,8 @@ Result<PagedView> DescribePlane(const GroupView& group, const PlaneView& plane, 
 // them exist and are within the view.
 WantedRows DescribeRows(const GroupView& group, uint64_t position, uint64_t begin, uint64_t end);
 
-// `stored` is a frame of this shape, which the device sees at
-// `on_device`; `base` is that of its layer and head in the view. Finds
-// the header errors of DecodeFrame; the kernel finds the others.
+// `stored` is a frame of this shape, which the device sees at `on_device`; `base` is that of its
+// layer and head in the view. Finds the header errors of DecodeFrame; the kernel finds the others.
 Result<FrameToScatter> DescribeFrame(const FrameShape& shape, std::span<const std::byte> stored,
                                      const std::byte* on_device, std::byte* base,
                                      const PagedView& view, uint32_t view_index,

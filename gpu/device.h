@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A device with memory of its own that works through streams. Two implementations: CudaDevice
-// (gpu/cuda/cuda_device.h), and HostDevice (gpu/host_device.h), which runs the same kernels on the
+// (gpu/cuda/cuda_device.h), and SimDevice (gpu/sim_device.h), which runs the same kernels on the
 // CPU, and its streams as late and in as unlikely an order as allowed.
 //
 // Rules for all code above:

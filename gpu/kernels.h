@@ -57,8 +57,8 @@ inline constexpr uint32_t kBlocksOfProcessor = 6;
 inline constexpr uint32_t kWarpsOfProcessor = kBlocksOfProcessor * kBlockThreads / kWarp;
 
 // Compilation settings of a kernel: the threads of its blocks, and how many blocks run on a
-// processor at once. score_chunks has 32 sums a thread and its factors; select_chunks has a block a
-// pair.
+// processor at once. score_chunks has 32 sums per thread and its factors; select_chunks has a block
+// per pair.
 template <typename K>
 inline constexpr uint32_t kThreadsOf = kBlockThreads;
 template <>

@@ -2,8 +2,8 @@
 //
 // A kernel's view of the machine: one lane of a warp of 32, in a block, in a grid. A kernel is a
 // function template over the lane, without a word of CUDA, so that one source has two executions:
-// nvcc compiles it for DeviceLane (gpu/cuda/device_lane.cuh), the host's compiler for HostLane
-// (gpu/host_grid.h). The first line of each kernel names its class:
+// nvcc compiles it for DeviceLane (gpu/cuda/device_lane.cuh), the host's compiler for SimLane
+// (gpu/sim_grid.h). The first line of each kernel names its class:
 //
 //   exact      integers, copies, and fp32 in the order written: the same bits on both
 //   tolerance  within a stated bound (none yet)
@@ -46,7 +46,7 @@ struct Votes {
 // The size of a launch.
 struct LaunchShape {
   uint32_t blocks = 1;
-  uint32_t threads = kWarp;  // Of a block; a multiple of 32, at most kMaxThreads.
+  uint32_t threads = kWarp;  // Per block; a multiple of 32, at most kMaxThreads.
   uint32_t shared_bytes = 0;
 };
 inline constexpr uint32_t kMaxThreads = 1024;

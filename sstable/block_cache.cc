@@ -38,7 +38,7 @@ CachedBlock BlockCache::Insert(const BlockPlace& place, AlignedBuffer block) {
   auto shared = std::make_shared<const AlignedBuffer>(std::move(block));
   if (charge > shard_capacity_) return shared;
   std::list<Entry> leaving;  // Declared before the lock: freed without it.
-  std::list<Entry> coming;   // In its place only when all memory is there.
+  std::list<Entry> coming;   // Spliced in only once all memory is allocated.
   coming.push_front({place, shared});
   Shard& shard = ShardOf(place);
   MutexLock lock(&shard.mutex);

@@ -40,7 +40,7 @@ class BlockCache {
   BlockCache& operator=(const BlockCache&) = delete;
 
   CachedBlock Find(const BlockPlace& place);  // Null when it is not there.
-  // Returns the block to use: this one, or the one that was there already.
+  // Returns the block to use: this one, or the one that was cached already.
   CachedBlock Insert(const BlockPlace& place, AlignedBuffer block);
 
   // Blocks and the overhead of keeping them.

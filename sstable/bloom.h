@@ -18,7 +18,7 @@ namespace cairn::sstable {
 // The hash of a key that filters hold. It is plain XXH3: a filter is protected by its block's hash.
 inline uint64_t FilterHash(std::string_view key) { return Hash(std::as_bytes(std::span(key))); }
 
-// Bytes of a filter over so many keys: a multiple of 8.
+// Returns the size of a filter over this many keys, in bytes: a multiple of 8.
 size_t FilterBytes(size_t keys);
 
 std::string BuildFilter(std::span<const uint64_t> hashes);

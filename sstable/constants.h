@@ -19,7 +19,7 @@ inline constexpr uint32_t kTableAlignment = io::kBlockBytes;
 
 // Target size of a data block or partition. From about here on a device's time for a random read
 // grows with its size (16 KiB cost hardly more than 4). Smaller blocks make the index larger and
-// waste more on padding: half a record a block, 0.2 % with records of 60 bytes.
+// waste more on padding: half a record per block, 0.2 % with records of 60 bytes.
 inline constexpr size_t kIndexBlockBytes = 16 << 10;
 static_assert(kIndexBlockBytes % kTableAlignment == 0);
 
@@ -73,8 +73,8 @@ static_assert(kQuietWriteBytes % kTableAlignment == 0);
 inline constexpr size_t kMaxStoredBytes = kMaxRowBytes + kFrameHeaderBytes;
 
 // How much of a table's end Open reads at once. It holds the root of all but the largest tables:
-// one entry of some 30 bytes for about 700 KiB of data, so 32 KiB are enough for 700 MiB. For a
-// snapshot table it holds the list of up to 448 fragments.
+// one entry of about 30 bytes per 700 KiB of data, so 32 KiB are enough for 700 MiB. For a snapshot
+// table it holds the list of up to 448 fragments.
 inline constexpr size_t kOpenReadBytes = 32 << 10;
 static_assert(kOpenReadBytes % kTableAlignment == 0 && kOpenReadBytes >= 2 * kTableAlignment);
 
@@ -110,7 +110,7 @@ inline constexpr uint64_t kDenseTombstones = 128;
 
 // A seek that skipped this many tombstones remembers their range; fewer cost less than that.
 inline constexpr size_t kTombstonesToRemember = 32;
-// Ranges kept: some 100 bytes each. If there are more, all are dropped and found anew.
+// Ranges kept, about 100 bytes each. If there are more, all are dropped and found again.
 inline constexpr size_t kMaxTombstoneRanges = 4096;
 
 // Towers of the memtable: with a quarter of the nodes on each next level, 12 serve 16 million.

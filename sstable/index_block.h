@@ -101,7 +101,7 @@ class BlockIterator {
   void Damaged();
 
   BlockView block_;
-  uint32_t entry_ = 0;  // Of the current entry.
+  uint32_t entry_ = 0;  // Where the current entry begins.
   uint32_t next_ = 0;   // Behind it.
   bool valid_ = false;
   bool damaged_ = false;

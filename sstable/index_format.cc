@@ -154,7 +154,7 @@ Result<ParsedFooter> ParseFooter(std::span<const std::byte> block, const StoreId
     return Bad("the hash does not fit its contents and place");
   }
   // Hash, magic and version stay where they are in every later version, so that a newer file is
-  // told from a damaged one.
+  // distinguished from a damaged one.
   if (footer.format_version > kIndexFormatVersion) {
     return Status(StatusCode::kUnsupportedFormat,
                   "index table footer: format version " + std::to_string(footer.format_version) +

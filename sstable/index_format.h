@@ -55,7 +55,7 @@ struct IndexFooter {
   uint64_t table;
   uint64_t root_offset;
   uint32_t root_bytes;    // With its padding.
-  uint32_t fields_bytes;  // Of the field table.
+  uint32_t fields_bytes;  // The field table's.
 };
 static_assert(sizeof(IndexFooter) == 64);
 static_assert(offsetof(IndexFooter, format_version) == 16);
@@ -81,9 +81,9 @@ static_assert(sizeof(IndexFooter) + 9 * 16 + 2 * kMaxKeyBytes <= kTableAlignment
 // The footer's facts about a table. Merging is planned by them alone.
 struct TableInfo {
   uint64_t number = 0;
-  uint64_t bytes = 0;  // Of the file.
+  uint64_t bytes = 0;  // The file's size.
   uint64_t records = 0;
-  uint64_t tombstones = 0;  // Of the records.
+  uint64_t tombstones = 0;  // Deletions among the records.
   uint64_t data_blocks = 0;
   uint64_t partitions = 0;
   uint64_t key_bytes = 0;  // Before prefixes are shared.
@@ -114,7 +114,7 @@ T LoadAs(const void* from) {
   return value;
 }
 
-// Unsigned, seven bits a byte, low ones first; bit 7 says that more follow. At most ten bytes.
+// Unsigned, seven bits per byte, low ones first; bit 7 says that more follow. At most ten bytes.
 void PutVarint(std::string& to, uint64_t value);
 // Returns the byte behind the number; null when it is cut, longer than ten bytes or not in its
 // shortest form.

@@ -3,10 +3,10 @@
 // Reads one index table. Immutable, and safe from any number of threads.
 //
 // In memory stay, for each open table, its file handle, its properties and its root, which grows by
-// some 30 bytes for 700 KiB of table and is one block of 4 KiB up to 64 MiB. Partitions (the rest
+// about 30 bytes per 700 KiB of table and is one block of 4 KiB up to 64 MiB. Partitions (the rest
 // of the index, and the bloom filters) and data blocks come through the block cache, so memory is
 // bounded by the cache, whatever the store's size. A Get of a table that may hold the key costs at
-// most two reads of some 16 KiB, one of which is shared by 12,000 neighbours.
+// most two reads of about 16 KiB, one of which is shared by 12,000 neighbours.
 //
 // Every block is verified against its place when it is read. All damage gives kCorruption with file
 // and offset; a file of a newer format kUnsupportedFormat.

@@ -74,7 +74,7 @@ class IndexWriter {
   uint64_t taken_ = 0;    // From the host.
 
   BlockBuilder data_;
-  std::vector<uint64_t> data_hashes_;  // Of the keys of `data_`, for the filter.
+  std::vector<uint64_t> data_hashes_;  // Hashes of the keys in `data_`, for the filter.
   BlockBuilder partition_;
   std::vector<uint64_t> partition_hashes_;
   BlockBuilder root_;

@@ -23,10 +23,10 @@
 // each other and with reads and writes.
 //
 // Memory: memtable_bytes(), which the caller bounds by Freeze and Flush; 4 to 8 KiB and a file
-// handle for each table of 32 MiB; the block cache; a flush or merge some 0.3 MiB plus 0.3 MiB for
-// each input of level 0 and two more. Four million records of 60 bytes, measured: 9 tables of 216
-// MB, 40 KB resident, 3 ms to open, and 6 MB of partitions that the cache holds as far as they are
-// in use.
+// handle for each table of 32 MiB; the block cache; about 0.3 MiB for a flush or merge, and 0.3 MiB
+// for each input of level 0 and for two more inputs. Four million records of 60 bytes, measured: 9
+// tables of 216 MB, 40 KB resident, 3 ms to open, and 6 MB of partitions that the cache holds as
+// far as they are in use.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ struct IndexEdit {
 };
 
 struct FlushResult {
-  uint64_t mark = 0;  // Of the last Freeze that is covered.
+  uint64_t mark = 0;  // The last Freeze that is covered.
   IndexEdit edit;     // No file when every record of the memtable was a needless deletion.
 };
 
@@ -143,7 +143,7 @@ class LsmIndex {
 
   // --- Looking ---
   std::vector<LiveTable> live() const;  // By level, then by number.
-  size_t memtable_bytes() const;        // Of the one being written.
+  size_t memtable_bytes() const;        // Size of the one being written.
   LsmStats stats() const;
   Status Verify() const;  // Reads every table; the first damage found.
 

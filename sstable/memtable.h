@@ -36,7 +36,7 @@ class WriteBatch {
   WriteBatch& operator=(WriteBatch&& other) noexcept;
   ~WriteBatch();
 
-  // REQUIRES: within kMaxKeyBytes and kMaxValueBytes. The bytes are copied. Of two with the same
+  // REQUIRES: within kMaxKeyBytes and kMaxValueBytes. The bytes are copied. If two have the same
   // key the later one counts. kOutOfMemory leaves the batch as it was.
   Status Put(std::string_view key, std::string_view value);
   Status Delete(std::string_view key);

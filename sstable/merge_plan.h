@@ -25,7 +25,7 @@ using LevelInfos = std::array<std::vector<const TableInfo*>, kLevels>;
 
 struct MergeShape {
   uint64_t table_bytes = 32 << 20;    // Where a merge's output is split.
-  uint64_t level1_bytes = 128 << 20;  // Level n + 1 may hold kLevelGrowth times as much.
+  uint64_t level1_bytes = 128 << 20;  // Level n + 1 may hold kLevelGrowth times what level n may.
   size_t level0_tables = 4;           // Every lookup asks each of them, so they are few.
 };
 

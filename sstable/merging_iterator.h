@@ -79,7 +79,8 @@ class LevelIterator final : public RecordIterator {
   const Access access_;
   const ReadOptions options_;
   size_t table_ = 0;
-  std::unique_ptr<RecordIterator> records_;  // Of that table; null before and behind all.
+  // The iterator of that table; null before and behind all.
+  std::unique_ptr<RecordIterator> records_;
 };
 
 // The first table whose largest key is not less. The tables are sorted and do not overlap.

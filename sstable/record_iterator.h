@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sorted records of a memtable, a table, a level, or several of these
-// merged.
+// Sorted records of a memtable, a table, a level, or several of these merged.
 #pragma once
 
 #include <string_view>

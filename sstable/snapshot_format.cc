@@ -83,7 +83,7 @@ Result<ParsedSnapshotFooter> ParseSnapshotFooter(std::span<const std::byte> bloc
     return Bad("the hash does not fit its contents and place");
   }
   // Hash, magic and version stay where they are in every later version, so that a newer file is
-  // told from a damaged one.
+  // distinguished from a damaged one.
   if (footer.format_version > kSnapshotFormatVersion) {
     return Status(StatusCode::kUnsupportedFormat,
                   "a snapshot table of format " + std::to_string(footer.format_version) +

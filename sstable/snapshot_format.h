@@ -30,7 +30,7 @@ inline constexpr uint32_t kFrameAlignment = 64;
 // page within each. They stand right behind the fragment's frames, so that a small one is read at
 // once.
 struct FrameEntry {
-  uint64_t hash;  // Of the stored bytes, sealed with their offset.
+  uint64_t hash;  // Over the stored bytes, sealed with their offset.
   uint64_t offset;
   uint32_t stored_bytes;
   uint32_t raw_bytes;
@@ -47,7 +47,7 @@ inline constexpr uint32_t kApproximateFragment = 1;
 struct FragmentEntry {
   uint64_t node;
   uint64_t begin;
-  uint64_t offset;       // Of its first frame; the others follow in order...
+  uint64_t offset;       // Its first frame; the others follow in order...
   uint64_t frames_hash;  // Over its FrameEntries, sealed with their offset.
   uint32_t lane;
   uint32_t count;
@@ -82,7 +82,7 @@ struct SnapshotFooter {
   uint64_t fragment_count;
   uint64_t frame_count;
   uint64_t fragments_hash;  // Over the FragmentEntries, sealed with their offset.
-  uint64_t raw_bytes;       // Of all frames, before and after they were packed.
+  uint64_t raw_bytes;       // All frames, before and after they were packed.
   uint64_t stored_bytes;
 };
 static_assert(sizeof(SnapshotFooter) == 96);
@@ -92,7 +92,7 @@ static_assert(offsetof(SnapshotFooter, store) == 24 && offsetof(SnapshotFooter, 
 struct SnapshotInfo {
   uint64_t number = 0;
   SnapshotKind kind = SnapshotKind::kPages;
-  uint64_t bytes = 0;  // Of the file.
+  uint64_t bytes = 0;  // The file's size.
   uint64_t fragments = 0, frames = 0;
   uint64_t raw_bytes = 0, stored_bytes = 0;
   bool operator==(const SnapshotInfo&) const = default;

@@ -221,7 +221,7 @@ void SnapshotTable::VerifyEach(const CheckFrame& check_frame,
 }
 
 // The entries lie behind the frames. Those of a small fragment are read with it; those of a larger
-// one by themselves, so that the reader does not run ahead of its frames.
+// one are read separately, so that the reader does not run ahead of its frames.
 Result<std::vector<FrameEntry>> SnapshotTable::FramesOf(const FragmentEntry& fragment,
                                                         uint64_t small_bytes,
                                                         io::ForwardReader* reader) const {

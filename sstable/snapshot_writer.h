@@ -82,7 +82,7 @@ class SnapshotWriter {
 
   const TableContext context_;
   const size_t buffer_bytes_;
-  size_t write_bytes_, next_write_bytes_;  // Of the buffer being filled, and of the next.
+  size_t write_bytes_, next_write_bytes_;  // Sizes of the buffer being filled, and of the next.
   const std::string path_;
   const std::string temporary_path_;
   ParsedSnapshotFooter footer_;
@@ -99,7 +99,7 @@ class SnapshotWriter {
   uint64_t taken_ = 0;    // From the host.
 
   std::vector<FragmentEntry> fragments_;
-  std::vector<FrameEntry> frames_;    // Of the last fragment.
+  std::vector<FrameEntry> frames_;    // The last fragment's.
   std::unique_ptr<io::Queue> queue_;  // Last: waits for requests that use file and buffers.
 };
 

@@ -40,7 +40,7 @@ struct TableContext {
   StoreId store;
   Allocator allocator = Allocator::Default();
   BlockCache* cache = nullptr;
-  // Of snapshot tables, by number; null: each keeps its own open.
+  // Open snapshot tables, by number; null: each table keeps its own file open.
   io::FileCache* open_files = nullptr;
   TableHost* host = nullptr;  // May be null where nothing is written.
   TableCounters* counters = nullptr;

@@ -29,8 +29,8 @@ class TombstoneRanges {
   struct Search {
     std::string from;
     bool disturbed = false;
-    std::string smallest_put;  // Smallest key >= `from` put since Begin, if disturbed.
-                               // Preallocated.
+    // Smallest key >= `from` put since Begin, if disturbed. Preallocated.
+    std::string smallest_put;
   };
   using Ticket = std::list<Search>::iterator;
 

@@ -53,7 +53,7 @@ void CommitGroup::EndFill(io::Scheduler& scheduler) {
 
 bool CommitGroup::HasQueue(io::FileSystem& files) {
   if (queue != nullptr) return true;
-  return Guarded([&] { queue = files.NewQueue(kPieceDepth); }).ok();
+  return CatchBadAlloc([&] { queue = files.NewQueue(kPieceDepth); }).ok();
 }
 
 void CommitGroup::Submit(uint32_t begin, uint32_t end_offset) {
@@ -106,7 +106,7 @@ Status CommitGroup::Write(io::FileSystem& files, bool is_durable) {
     }
     return Status::Ok();
   };
-  Status status = Guarded([&]() -> Status {
+  Status status = CatchBadAlloc([&]() -> Status {
     if (!early) return pieces(begin, end_offset);
     CAIRN_RETURN_IF_ERROR(pieces(begin, early_begin));
     return pieces(early_end, end_offset);

@@ -50,7 +50,7 @@ struct CommitGroup {
   GroupState state = GroupState::kFree;
   std::shared_ptr<HotTail::Chunk> chunk;
   std::shared_ptr<OpenSegmentState> segment;
-  uint32_t offset = 0;  // Of the group header.
+  uint32_t offset = 0;  // Where the group header lies.
   uint32_t bytes = 0;   // Header and records.
   uint64_t first_sequence = 0;
   uint32_t record_count = 0;

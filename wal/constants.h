@@ -91,14 +91,32 @@ constexpr uint64_t FirstAllocatedBytes(uint64_t segment_bytes) {
 // time again, and a large one less than a second write would.
 inline constexpr uint64_t kSmallGroupBytes = 160 << 10;
 
-// Zeros are written in steps of this size, one for as many bytes of the log, each without a pause.
-// A group that meets a step waits some milliseconds; groups until the next step meet nothing.
+// Zeros are written in steps of this size, without a pause within a step, one step for the same
+// number of log bytes. A group that meets a step waits a few milliseconds; groups until the next
+// step wait for nothing.
 inline constexpr uint64_t kPrewriteStepBytes = 4 << 20;
 inline constexpr size_t kPrewriteDepth = 4;
 
 // Only as many segments are written ahead as small groups have filled in this time.
 inline constexpr uint64_t kUsageWindowNs = 120'000'000'000;
 inline constexpr size_t kPrewrittenSegmentsMax = 16;
+
+// On a disk that copies on write (SpaceCushion): the pieces of the cushion, each at most so large
+// that eight have room for the largest record of a small segment. Eight are for groups, and bound
+// what may be unwritten at a time; one is for what the file system itself needs meanwhile, one for
+// releases. Files of their own, since a part of a file may give nothing back.
+inline constexpr uint64_t kCushionPieceBytes = 1 << 20;
+inline constexpr size_t kCushionPiecesForGroups = 8;
+inline constexpr size_t kCushionPieces = kCushionPiecesForGroups + 2;
+// As many are kept from releases, for work that gives space back.
+inline constexpr size_t kCushionForReclaim = 1;
+constexpr uint64_t CushionPieceBytes(uint64_t segment_bytes) {
+  const uint64_t share = segment_bytes / kCushionPiecesForGroups / kBlock * kBlock;
+  return share < kCushionPieceBytes ? share : kCushionPieceBytes;
+}
+// A cushion that the disk has no room for is tried again this often: on a full btrfs each attempt
+// commits a transaction.
+inline constexpr uint64_t kCushionRetryNs = 250'000'000;
 
 // After a refused allocation the pool tries again at most this often.
 inline constexpr uint64_t kSpaceRetryNs = 10'000'000;

@@ -46,8 +46,8 @@ Result<SegmentHeader> ParseSegmentHeader(std::span<const std::byte> block, uint6
   if (block.size() < kBlock) return bad("shorter than 4096 bytes");
   const auto header = LoadAs<SegmentHeader>(block.data());
   if (header.magic != kSegmentMagic) return bad("no magic");
-  // The hash, magic and version stay where they are in every later version, so that a newer file
-  // is told from a damaged one.
+  // The hash, magic and version stay where they are in every later version, so that a newer file is
+  // distinguished from a damaged one.
   const uint64_t seed = PlaceSeed(store, segment, header.epoch, 0);
   if (CAIRN_KEPT(kHashOfSegmentHeader) &&
       HashBehindHash(block.data(), kBlock, seed) != header.hash) {

@@ -34,14 +34,13 @@ class HotTail {
   HotTail(const Allocator& allocator, uint64_t limit_bytes, uint64_t chunk_bytes);
 
   // A chunk for at least `bytes` of `segment` from `offset` on (a multiple of 4 KiB); null when
-  // memory is short: `*pinned` tells whether readers and groups pin it (else the allocator failed).
+  // memory is short: `*pinned` says whether readers and groups pin it (else the allocator failed).
   std::shared_ptr<Chunk> Add(uint64_t segment, uint32_t offset, uint64_t bytes, bool* pinned);
 
   Pinned Find(uint64_t segment, uint32_t offset, uint32_t bytes);
 
   // Touches a part of the next chunk's memory, so that page faults happen here and not in an
   // append. Returns whether there is more to do; cheap when there is nothing. One thread at a time.
-  // time.
   bool Prefault();
 
   // Frees all memory except pinned chunks, which go with their last pin. REQUIRES: nothing is added
@@ -80,7 +79,7 @@ class HotTail {
 
   Mutex mutex_;
   std::deque<std::shared_ptr<Chunk>> chunks_ CAIRN_GUARDED_BY(mutex_);  // Oldest first.
-  uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;                         // Of chunks_.
+  uint64_t bytes_ CAIRN_GUARDED_BY(mutex_) = 0;                         // The bytes of chunks_.
   // How often the oldest chunk was taken for want of touched memory, and not made up for yet.
   uint64_t missed_ CAIRN_GUARDED_BY(mutex_) = 0;
 

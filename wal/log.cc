@@ -273,8 +273,8 @@ Status LogImpl::Flush(uint64_t deadline_ns) {
   return last == 0 ? Status::Ok() : Wait(last, /*durable=*/true, deadline_ns);
 }
 
-// Tells recovery that the log ended here in order, so that it need not search what follows; and
-// frees the rest of the segment.
+// Marks for recovery that the log ended here in order, so that it need not search what follows.
+// Frees the rest of the segment.
 Status LogImpl::WriteCleanEnd() {
   std::shared_ptr<OpenSegmentState> segment;
   uint32_t offset = 0;
@@ -301,7 +301,8 @@ Status LogImpl::WriteCleanEnd() {
   CAIRN_CHECK(block_.size() == kBlock);
   std::memset(block_.data(), 0, kBlock);
   EncodeGroupHeader(header, offset, options_.store, block_.data());
-  CAIRN_RETURN_IF_ERROR(segment->file->Write(offset, block_.span(), /*durable=*/false));
+  CAIRN_RETURN_IF_ERROR(
+      WithCushion([&] { return segment->file->Write(offset, block_.span(), /*durable=*/false); }));
   // First: only a clean end proves that a short file lost nothing.
   if (CAIRN_KEPT(kCleanEndBeforeCut)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
   CutTail(*segment, uint64_t{offset} + kBlock);
@@ -340,8 +341,8 @@ void LogImpl::StopThreads() {
   pool_.Stop();
 }
 
-// After a poisoning there may be leaders whose callers have been told already, and pieces of groups
-// that nobody leads any more.
+// After a poisoning there may be leaders whose callers already have their answer, and pieces of
+// groups that nobody leads any more.
 void LogImpl::AwaitWrites() {
   MutexLock lock(&mutex_);
   while (in_flight_ > 0) Sleep(write_word_, io::kNoDeadline);
@@ -360,7 +361,7 @@ Status LogImpl::Close() {
     closing_ = true;
   }
   // The threads are ended in any case.
-  const Status status = Guarded([this]() -> Status {
+  const Status status = CatchBadAlloc([this]() -> Status {
     if (log_thread_ == nullptr) return Status::Ok();
     if (poisoned().ok()) {
       CAIRN_RETURN_IF_ERROR(CheckLock());

@@ -41,11 +41,13 @@ enum class SyncMethod : uint8_t { kFdatasync, kDurableWrite };
 // The use of requested space; later values may use more of it. The segments that the log keeps
 // ready for the latter two are its *ballast*.
 enum class Purpose : uint8_t {
-  kData,     // May be refused with kNoSpace.
-  kRelease,  // Drop, rewind: possible when there is no room for data any more; they may use a part
-             // of the last segment.
-  kReclaim,  // Work that gives back space they released. Never waits for a release. At most
-             // kReclaimRecordBytesMax.
+  kData,  // May be refused with kNoSpace.
+  // Drop, rewind: possible when there is no room for data any more; they may use a part of the last
+  // segment.
+  kRelease,
+  // Work that gives back space they released. Never waits for a release. At most
+  // kReclaimRecordBytesMax.
+  kReclaim,
 };
 
 // Grants disk space: the store's byte ledger (declared here, implemented above), which keeps a
@@ -82,7 +84,7 @@ struct LogOptions {
   StoreId store;
   uint64_t segment_bytes = 64 << 20;
   uint32_t spare_segments_min = 2;   // New ones, made ahead.
-  uint32_t spare_segments_max = 16;  // Of used ones: more are removed.
+  uint32_t spare_segments_max = 16;  // Recycled ones kept; more are removed.
   uint64_t hot_tail_bytes = 256 << 20;
   // Within the hot tail; clamped to what a segment can hold. Three groups of a 2 MiB append, or one
   // of the largest record, with little left over.
@@ -91,7 +93,7 @@ struct LogOptions {
   SyncMethod sync_method = SyncMethod::kFdatasync;
   Allocator allocator = Allocator::Default();
   bool read_only = false;           // No threads, no new files; Reserve returns kReadOnly.
-  io::FileLock* lock = nullptr;     // Of the store; may be null. See CheckLock.
+  io::FileLock* lock = nullptr;     // The store's; may be null. See CheckLock.
   SpaceGrant* grant = nullptr;      // May be null: unlimited.
   LogObserver* observer = nullptr;  // May be null.
 };
@@ -110,7 +112,7 @@ struct SegmentInfo {
 struct LogPosition {
   uint64_t segment = 0, epoch = 0;
   uint64_t offset = 0;         // 0: where the segment's first group begins.
-  uint64_t last_sequence = 0;  // Of the group before it, and its header's hash.
+  uint64_t last_sequence = 0;  // The group before it: its last record, and its header's hash.
   uint64_t last_hash = 0;
   bool operator==(const LogPosition&) const = default;
 };
@@ -138,7 +140,8 @@ struct RecoveryOptions {
   LogPosition replay_from;
   uint64_t epoch_used = 0;  // Epochs up to it are never used again, whatever the log shows.
   bool read_only = false;   // Then nothing is synced either.
-  // Opens what is provable: stops at the first damaged place instead of refusing; `repaired` tells.
+  // Opens what is provable: stops at the first damaged place instead of refusing; `repaired`
+  // reports it.
   bool salvage = false;
   // Stops after this sequence and looks at nothing behind it, so that a log can be read while it is
   // written to: everything up to the sequence was written. UINT64_MAX: everything.
@@ -199,7 +202,7 @@ class Log {
   // `strip_hashes`: Hash() of each strip's bytes. After this the slot's memory is the log's.
   virtual void Publish(Slot& slot, std::span<const uint64_t> strip_hashes) = 0;
 
-  // Tells the log thread that a caller wants `sequence` written (and synced, when durable) but will
+  // Asks the log thread to write `sequence` (and to sync it, when durable), for a caller that does
   // not wait for it on its own thread. Never blocks.
   virtual void Request(uint64_t sequence, bool durable) = 0;
 
@@ -207,7 +210,7 @@ class Log {
   // does. Ok; kPoisoned/kUnknownOutcome when it never will be; kDeadlineExceeded. The caller must
   // not hold an unpublished slot up to `sequence`: it could wait for itself.
   virtual Status Wait(uint64_t sequence, bool durable, uint64_t deadline_ns) = 0;
-  // Announces data records of these sizes, one a group, one after the other. kNoSpace when one of
+  // Announces data records of these sizes, one per group, one after the other. kNoSpace when one of
   // them is certain to be refused, so that those before it are not written in vain; Ok promises
   // nothing. Never blocks.
   virtual Status CheckRoom(std::span<const uint64_t> record_bytes) = 0;
@@ -243,7 +246,7 @@ class Log {
   // valid for what they were opened for.
   virtual Status Follow(RecoveredLog recovered) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
-  // Of its segments, without the unfilled part of the last one. Takes no lock.
+  // The bytes of its segments, without the unfilled part of the last one. Takes no lock.
   virtual uint64_t live_bytes() const = 0;
   // The end of the last group that was written along with all groups before it.
   virtual LogPosition written_end() const = 0;
@@ -270,8 +273,8 @@ class Log {
     // made.
     uint64_t slow_groups = 0, no_segment = 0;
     uint64_t segment_late = 0;  // Reserves that found the next segment still being prepared.
-    bool disk_is_full = false;  // There was no space for another segment, and none is left for
-                                // data.
+    // There was no space for another segment, and none is left for data.
+    bool disk_is_full = false;
   };
   virtual Counters counters() const = 0;
 

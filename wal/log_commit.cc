@@ -52,7 +52,7 @@ bool LogImpl::LeadSomething(bool by_waiter) {
 }
 
 // Makes sure that some thread takes up work that may be led now: preferably one that waits for it,
-// else the log thread (which looks by itself before it sleeps).
+// else the log thread (which looks for work before it sleeps).
 void LogImpl::PassLeadership(WakeList& wakes) {
   Group* next = NextToLead();
   const bool sync_wanted = next == nullptr && SyncWanted();
@@ -95,7 +95,7 @@ void LogImpl::Lead(Group& group) {
     if (CAIRN_KEPT(kFillsBeforeWrite)) group.AwaitFills(scheduler_);
     status = LockIsOurs(start_ns);
     if (status.ok() && group.opens_segment && !opens_epoch) {
-      status = Guarded([&] { return FinishPredecessor(group); });
+      status = CatchBadAlloc([&] { return FinishPredecessor(group); });
     }
   }
 
@@ -116,7 +116,12 @@ void LogImpl::Lead(Group& group) {
     const uint64_t synced_upto = durable_.load();
     MutexUnlock unlocked(&mutex_);
     SealGroup(group, synced_upto);
-    status = Guarded([&] { return group.Write(*world_.files, at_once); });
+    status = WithCushion([&] {
+      // As a whole the next time: pieces may be missing anywhere in it.
+      const Status written = group.Write(*world_.files, at_once);
+      if (!written.ok()) group.early_begin = group.early_end = 0;
+      return written;
+    });
   }
 
   WakeList wakes;
@@ -127,7 +132,8 @@ void LogImpl::Lead(Group& group) {
     if (group.durable && !at_once &&
         (!CAIRN_KEPT(kWritesBeforeSync) || AwaitEarlierWrites(group))) {
       MutexUnlock unlocked(&mutex_);
-      if (CAIRN_KEPT(kSyncGroup)) status = Guarded([&] { return group.segment->file->Sync(); });
+      if (CAIRN_KEPT(kSyncGroup))
+        status = CatchBadAlloc([&] { return group.segment->file->Sync(); });
     }
   }
 
@@ -153,7 +159,7 @@ void LogImpl::Lead(Group& group) {
   if (took_ns > kStallNs) ++counters_.slow_groups;
   if (took_ns > kStallNs && options_.observer != nullptr) {
     MutexUnlock unlocked(&mutex_);
-    static_cast<void>(Guarded([&] {  // If there is no memory for the text it is only counted.
+    static_cast<void>(CatchBadAlloc([&] {  // If there is no memory for the text it is only counted.
       const std::string ms = std::to_string(took_ns / 1'000'000);
       options_.observer->OnEvent("log: a group took " + ms + " ms");
     }));
@@ -171,7 +177,7 @@ void LogImpl::LeadSync() {
   Status status;
   if (CAIRN_KEPT(kSyncLater)) {
     MutexUnlock unlocked(&mutex_);
-    status = Guarded([&] { return segment->file->Sync(); });
+    status = CatchBadAlloc([&] { return segment->file->Sync(); });
   }
   --in_flight_;
   WakeList wakes;
@@ -187,7 +193,8 @@ void LogImpl::LeadSync() {
 }
 
 // On a slow device the callers of the last group are back within a small part of its time, and one
-// that comes too late pays for a whole group. So wait a little for as many as there were.
+// that comes too late pays for a whole group. So wait a little for the number of callers that it
+// had.
 void LogImpl::AwaitMembers(Group& group) {
   if (group_ns_ < kMemberWaitMinGroupNs || durable_wanted_ < group.first_sequence) return;
   const auto enough = [&] {
@@ -203,9 +210,8 @@ void LogImpl::AwaitMembers(Group& group) {
   awaits_members_ = false;
 }
 
-// Writes the footer of the segment before, and syncs all of it. Until
-// here its groups may have been written without a sync; from here on
-// the header of the next segment proves that they were synced.
+// Writes the footer of the segment before, and syncs all of it. Until here its groups may have been
+// written without a sync; from here on the header of the next segment proves that they were synced.
 Status LogImpl::FinishPredecessor(const Group& group) {
   std::shared_ptr<OpenSegmentState> segment;
   uint64_t through = 0;
@@ -219,8 +225,9 @@ Status LogImpl::FinishPredecessor(const Group& group) {
     through = written_.load();
   }
   if (segment->footer) {
-    CAIRN_RETURN_IF_ERROR(
-        footer_.Write(*segment, through, epoch_, options_.segment_bytes, options_.store));
+    CAIRN_RETURN_IF_ERROR(WithCushion([&] {
+      return footer_.Write(*segment, through, epoch_, options_.segment_bytes, options_.store);
+    }));
   }
   if (CAIRN_KEPT(kSyncPredecessor)) CAIRN_RETURN_IF_ERROR(segment->file->Sync());
   WakeList wakes;

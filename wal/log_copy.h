@@ -4,8 +4,9 @@
 //
 // Acknowledged bytes are never rewritten, so a prefix that ends with a group is the same at any
 // time. Nothing behind that group is copied: bytes that are being written would be half there, and
-// later ones that are whole would prove to recovery that they had been synced. So the last segment
-// of a copy ends without footer and without clean end, like one that a crash ended early.
+// later ones that are whole would prove to recovery that they had been synced. The last segment of
+// a copy ends there with a clean end, like one that was closed. A segment that is not full is
+// copied without its unwritten rest, so its file never becomes a spare.
 #pragma once
 
 #include <functional>
@@ -32,8 +33,8 @@ struct LogCopy {
 // Bytes that CopyLog will read and write, to within a footer a segment.
 uint64_t BytesOf(const LogCopy& copy);
 
-// Files and their names are durable when it returns. The rest of each segment has blocks and reads
-// as zeros. After an error some files are there. kIoError, kNoSpace, kOutOfMemory.
+// Files and their names are durable when it returns. A copy without segments has an unwritten
+// segment 1. After an error some files exist. kIoError, kNoSpace, kOutOfMemory.
 Status CopyLog(io::World& world, const LogCopy& copy);
 
 }  // namespace cairn::wal

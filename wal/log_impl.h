@@ -29,6 +29,7 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/mutex.h"
+#include "base/core/out_of_memory.h"
 #include "wal/commit_group.h"
 #include "wal/constants.h"
 #include "wal/format.h"
@@ -101,6 +102,8 @@ class LogImpl final : public Log {
   bool FitsForming(uint64_t record_bytes, uint64_t header_bytes) const CAIRN_REQUIRES(mutex_);
   Status NoNextSegment(bool pool_is_stuck) CAIRN_REQUIRES(mutex_);
   Status CheckBallast(uint64_t record_bytes, Purpose purpose) CAIRN_REQUIRES(mutex_);
+  Status CheckCushion(Purpose purpose) const;
+  bool CushionCovers(uint64_t record_bytes) const CAIRN_REQUIRES(mutex_);
   bool AskForBlocks(uint64_t end) CAIRN_REQUIRES(mutex_);
   Status NoBlocks(bool refused) CAIRN_REQUIRES(mutex_);
   Group* FreeGroup() CAIRN_REQUIRES(mutex_);
@@ -119,6 +122,16 @@ class LogImpl final : public Log {
   void AwaitMembers(Group& group) CAIRN_REQUIRES(mutex_);
   void SealGroup(Group& group, uint64_t synced_upto) CAIRN_EXCLUDES(mutex_);
   Status FinishPredecessor(const Group& group) CAIRN_EXCLUDES(mutex_);
+  // A disk that copies on write may be full though the blocks were allocated: then writes again,
+  // with what the cushion gives. `write` syncs nothing but its own bytes: a sync that failed may
+  // have lost what was written before, and is never done again.
+  template <typename Write>
+  Status WithCushion(const Write& write) {
+    Status status = CatchBadAlloc(write);
+    while (status.code() == StatusCode::kNoSpace && pool_.GiveUpCushion())
+      status = CatchBadAlloc(write);
+    return status;
+  }
   bool AwaitEarlierWrites(const Group& group) CAIRN_REQUIRES(mutex_);
   void CountWritten(WakeList& wakes) CAIRN_REQUIRES(mutex_);
   void SetDurable(uint64_t sequence, WakeList& wakes) CAIRN_REQUIRES(mutex_);
@@ -164,8 +177,9 @@ class LogImpl final : public Log {
   FooterBuffer footer_;
   AlignedBuffer block_;  // For trailers and the clean end; used by one leader at a time.
   std::deque<SegmentInfo> live_ CAIRN_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> live_bytes_{0};                // Of segment_ up to counted_end_.
-  uint64_t counted_end_ CAIRN_GUARDED_BY(mutex_) = 0;  // Of segment_.
+  // The log, with segment_ up to counted_end_.
+  std::atomic<uint64_t> live_bytes_{0};
+  uint64_t counted_end_ CAIRN_GUARDED_BY(mutex_) = 0;  // How much of segment_ live_bytes_ counts.
   std::vector<SegmentInfo> released_;  // Not live, not recycled yet: ReleaseBelow's own.
   // Newest last. A file opened before a Follow may belong to another segment by now.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_ CAIRN_GUARDED_BY(mutex_);
@@ -183,7 +197,7 @@ class LogImpl final : public Log {
   bool any_written_ CAIRN_GUARDED_BY(mutex_) = false;
   bool closing_ CAIRN_GUARDED_BY(mutex_) = false;
   bool stop_ CAIRN_GUARDED_BY(mutex_) = false;
-  Status cause_ CAIRN_GUARDED_BY(mutex_);  // Of the poison.
+  Status cause_ CAIRN_GUARDED_BY(mutex_);  // Why the log is poisoned.
   Status close_status_ CAIRN_GUARDED_BY(mutex_);
 
   // Announcements to the observer, never two at once.

@@ -152,7 +152,7 @@ void LogImpl::Announce(WakeList& wakes) {
 
 namespace {
 
-// Made in advance: even without memory for text the two cases can be told apart.
+// Made in advance: even without memory for text the two cases stay distinct.
 const Status kWasIssued(StatusCode::kUnknownOutcome, "the log failed");
 const Status kWasNotIssued(StatusCode::kPoisoned, "the log failed");
 
@@ -161,7 +161,7 @@ const Status kWasNotIssued(StatusCode::kPoisoned, "the log failed");
 Status LogImpl::OutcomeAfterPoison(uint64_t sequence) const {
   CAIRN_CHECK(sequence > durable_.load());
   const Status& outcome = sequence <= issued_ ? kWasIssued : kWasNotIssued;
-  const Status in_words = Guarded([&] {
+  const Status in_words = CatchBadAlloc([&] {
     mutex_.AssertHeld();
     return Status(outcome.code(),
                   "record " + std::to_string(sequence) + ": " + std::string(cause_.message()));
@@ -271,7 +271,7 @@ uint64_t LogImpl::NextTimer(uint64_t now) {
 }
 
 void LogImpl::RunLogThread() {
-  // Appends do not wake this thread for the timer of their group. Instead it looks once a period
+  // Appends do not wake this thread for the timer of their group. Instead it looks once per period
   // while there were appends lately, and is woken by the first one after a pause.
   constexpr int kQuietPeriods = 10;
   int quiet = 0;

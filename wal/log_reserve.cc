@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "wal/log_impl.h"
 
@@ -64,7 +65,7 @@ Result<Log::Slot> LogImpl::Reserve(const RecordSpec& spec, Purpose purpose) {
     CAIRN_CHECK(spec.unit <= last_reserved_.load(std::memory_order_relaxed));
     const HotTail::Chunk* const chunk_before = chunk_.get();
     // Even on out-of-memory, wake the waiters that GroupFor collected.
-    const Result<Group*> placed = Guarded([&] {
+    const Result<Group*> placed = CatchBadAlloc([&] {
       mutex_.AssertHeld();
       return GroupFor(spec, record_bytes, purpose, wakes);
     });
@@ -180,6 +181,25 @@ Status LogImpl::CheckBallast(uint64_t record_bytes, Purpose purpose) {
   if (ready < wanted) return NoNextSegment(/*pool_is_stuck=*/true);
   return Status(StatusCode::kNoSpace,
                 "no space for another log segment: what is left is kept for giving space back");
+}
+
+// Whether the disk, if it copies on write, has room for certain.
+Status LogImpl::CheckCushion(Purpose purpose) const {
+  const SpaceCushion& cushion = pool_.cushion();
+  const bool has_room = purpose == Purpose::kReclaim || cushion.whole() ||
+                        !CAIRN_KEPT(kCushionWhole) ||
+                        (purpose == Purpose::kRelease && cushion.left() > kCushionForReclaim);
+  return has_room ? Status() : Status(StatusCode::kNoSpace, "the disk is full");
+}
+
+// Whether the cushion has room for all groups that are not written, and for this record. A record
+// that is larger goes alone.
+bool LogImpl::CushionCovers(uint64_t record_bytes) const {
+  if (pool_.cushion().pieces() == 0) return true;
+  uint64_t unwritten = 0;
+  for (const Group* group : queue_) unwritten += group->written ? 0 : group->bytes + kBlock;
+  return unwritten == 0 || unwritten + record_bytes <=
+                               kCushionPiecesForGroups * CushionPieceBytes(options_.segment_bytes);
 }
 
 Status LogImpl::CheckRoom(std::span<const uint64_t> record_bytes) {
@@ -313,9 +333,13 @@ Result<LogImpl::Group*> LogImpl::GroupFor(const RecordSpec& spec, uint64_t recor
                                           Purpose purpose, WakeList& wakes) {
   const bool large = PayloadBytes(spec) >= kLargePayloadBytes;
   const uint32_t footer_bytes = FooterBytesOf(spec);
+  CAIRN_RETURN_IF_ERROR(CheckCushion(purpose));
   CAIRN_RETURN_IF_ERROR(CheckBallast(record_bytes, purpose));
-  if (forming_ != nullptr && !large && FitsForming(record_bytes, footer_bytes)) return forming_;
-  Group* group = FreeGroup();
+  const bool covered = CushionCovers(record_bytes);
+  if (covered && forming_ != nullptr && !large && FitsForming(record_bytes, footer_bytes)) {
+    return forming_;
+  }
+  Group* group = covered ? FreeGroup() : nullptr;
   if (forming_ != nullptr) {
     // Writes its records now, even if nobody asked for them. Without another group it stays open:
     // smaller records, such as tokens whose KV is shed, may still fit.

@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "wal/format.h"
+#include "wal/strips.h"
 
 namespace cairn::wal {
 namespace {
@@ -38,16 +39,34 @@ uint32_t RecordView::strip_offset(size_t index) const {
 
 Status RecordView::VerifyStrip(std::span<const std::byte> record, size_t index,
                                const StoreId& store) const {
-  const uint32_t offset = strip_offset(index);
-  const StripEntry& entry = strips_[index];
-  CAIRN_CHECK(record.size() >= uint64_t{offset} + entry.bytes);
-  const uint64_t place = uint64_t{location.offset} + offset;
+  const StripPlace strip{strip_offset(index), strips_[index].bytes, strips_[index].hash};
+  CAIRN_CHECK(record.size() >= uint64_t{strip.offset} + strip.bytes);
+  return wal::VerifyStrip({location, sequence, index}, strip,
+                          record.subspan(strip.offset, strip.bytes), store);
+}
+
+std::vector<StripPlace> PlacesOfStrips(const RecordView& record) {
+  std::vector<StripPlace> places;
+  places.reserve(record.strips_.size());
+  uint32_t offset = record.payload_offset_;
+  for (const RecordView::StripEntry& entry : record.strips_) {
+    places.push_back({offset, entry.bytes, entry.hash});
+    offset += static_cast<uint32_t>(AlignUp(entry.bytes, kRecordAlignment));
+  }
+  return places;
+}
+
+Status VerifyStrip(const StripName& name, const StripPlace& strip, std::span<const std::byte> bytes,
+                   const StoreId& store) {
+  CAIRN_CHECK(bytes.size() == strip.bytes);
+  const Location& location = name.location;
+  const uint64_t place = uint64_t{location.offset} + strip.offset;
   const uint64_t seed = PlaceSeed(store, location.segment, location.epoch, place);
-  const uint64_t hash = SealHash(Hash(record.subspan(offset, entry.bytes)), seed);
-  if (CAIRN_KEPT(kHashOfStrip) && hash != entry.hash) {
+  if (CAIRN_KEPT(kHashOfStrip) && SealHash(Hash(bytes), seed) != strip.hash) {
     return Damaged(location, place,
-                   "strip " + std::to_string(index) + " of record " + std::to_string(sequence) +
-                       " (" + std::to_string(entry.bytes) + " bytes) does not fit its hash");
+                   "strip " + std::to_string(name.index) + " of record " +
+                       std::to_string(name.sequence) + " (" + std::to_string(strip.bytes) +
+                       " bytes) does not fit its hash");
   }
   return Status::Ok();
 }

@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "wal/recovery_impl.h"
+#include "wal/space_cushion.h"
 
 namespace cairn::wal {
 
@@ -372,6 +373,16 @@ Status Recovery::FindNextEpoch() {
   return Status::Ok();
 }
 
+// A disk that copies on write may be full; the store must open all the same.
+Status Recovery::WriteAgain(io::File& file, uint64_t offset, std::span<const std::byte> bytes) {
+  Status status = file.Write(offset, bytes, /*durable=*/false);
+  while (status.code() == StatusCode::kNoSpace &&
+         SpaceCushion::GiveUpOne(*world_.files, options_.directory)) {
+    status = file.Write(offset, bytes, /*durable=*/false);
+  }
+  return status;
+}
+
 // After a failed sync the system may have pages that can be read but that no later sync writes. So
 // groups that nothing proves to be synced are written once more, unchanged.
 Status Recovery::WriteUnprovenAgain(io::File& file) {
@@ -383,7 +394,7 @@ Status Recovery::WriteUnprovenAgain(io::File& file) {
   if (unproven_.front().offset == kFirstGroupOffset) {
     CAIRN_RETURN_IF_ERROR(reader->ReadHeader().status());
     CAIRN_ASSIGN_OR_RETURN(const auto header, reader->Read(0, kBlock));
-    CAIRN_RETURN_IF_ERROR(file.Write(0, header, /*durable=*/false));
+    CAIRN_RETURN_IF_ERROR(WriteAgain(file, 0, header));
   }
   for (const GroupPlace& place : unproven_) {
     CAIRN_CHECK(place.offset < segment.end_offset);
@@ -393,7 +404,7 @@ Status Recovery::WriteUnprovenAgain(io::File& file) {
     if (!group->payload.ok()) continue;  // Damaged, not lost: its reader gets the error.
     const uint64_t bytes = AlignUp(group->header.length, kBlock);
     CAIRN_ASSIGN_OR_RETURN(const auto blocks, reader->Read(place.offset, bytes));
-    CAIRN_RETURN_IF_ERROR(file.Write(place.offset, blocks, /*durable=*/false));
+    CAIRN_RETURN_IF_ERROR(WriteAgain(file, place.offset, blocks));
   }
   return Status::Ok();
 }

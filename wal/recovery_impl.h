@@ -3,7 +3,7 @@
 // Internals of wal::Recover. The rules are in wal/FORMAT.md; in short:
 //
 //   A segment is part of the log if its header and first group fit together, continue the segment
-//   before it, and nothing newer contradicts. The header of the next segment tells exactly where a
+//   before it, and nothing newer contradicts. The header of the next segment says exactly where a
 //   segment ends and proves that it was synced up to there. So only the last segment can be torn,
 //   and whatever is wrong in an earlier one is corruption.
 #pragma once
@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,7 @@ class Recovery {
   Status Deliver(const std::vector<RecordView>& records);
   Status FindNextEpoch();
   Status Sync();
+  Status WriteAgain(io::File& file, uint64_t offset, std::span<const std::byte> bytes);
   Status WriteUnprovenAgain(io::File& file);
   // Whether the wanted records begin within this segment.
   bool BeginsWithin(const SegmentHeader& header) const {

@@ -9,7 +9,9 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/path.h"
 #include "wal/format.h"
+#include "wal/space_cushion.h"
 
 namespace cairn::wal {
 namespace {
@@ -54,13 +56,14 @@ Result<LogDirectory> ListLogDirectory(io::FileSystem& files, const std::string& 
 }
 
 bool IsLogFileName(std::string_view name) {
+  if (IsCushionFileName(name)) return true;
   if (name.ends_with(kUnfinishedSuffix)) name.remove_suffix(kUnfinishedSuffix.size());
   if (name.starts_with(kSparePrefix)) name.remove_prefix(kSparePrefix.size());
   return ParseName(name).has_value();
 }
 
 Result<bool> HoldsRecords(io::FileSystem& files, const std::string& path) {
-  if (path.ends_with(kUnfinishedSuffix)) return false;
+  if (path.ends_with(kUnfinishedSuffix) || IsCushionFileName(io::BaseName(path))) return false;
   CAIRN_ASSIGN_OR_RETURN(const auto file, files.Open(path, {.direct = true}));
   CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, file->Size());
   if (bytes < kBlock) return true;  // Cut: a file gets its name when it is whole.
@@ -84,7 +87,7 @@ Status MakeSegmentFile(io::FileSystem& files, const std::string& path, uint64_t 
   CAIRN_CHECK(bytes > 0);
   CAIRN_CHECK(bytes % kBlock == 0);
   const std::string temporary = path + std::string(kUnfinishedSuffix);
-  const Status status = Guarded([&]() -> Status {
+  const Status status = CatchBadAlloc([&]() -> Status {
     {
       CAIRN_ASSIGN_OR_RETURN(
           const auto file, files.Open(temporary, {.write = true, .create = true, .direct = true}));

@@ -4,6 +4,7 @@
 //   <16 hex digits>.log         a numbered segment: live, or prepared to be the next. Shorter than
 //                               others if the log was closed in it
 //   spare-<16 hex digits>.log   new or recycled, waiting; the digits mean nothing
+//   cushion-<number>            noise in the place of room (space_cushion.h)
 //   *.tmp                       a spare being made; removed at the next Open
 #pragma once
 

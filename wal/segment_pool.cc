@@ -18,7 +18,8 @@ SegmentPool::SegmentPool(io::World world, const LogOptions& options, Callbacks c
     : world_(std::move(world)),
       options_(options),
       callbacks_(std::move(callbacks)),
-      prewriter_(world_) {
+      prewriter_(world_),
+      cushion_(world_, options_.directory, options_.segment_bytes) {
   CAIRN_CHECK(options_.segment_bytes % kBlock == 0);
   CAIRN_CHECK(options_.segment_bytes <= kMaxSegmentBytes);
   CAIRN_CHECK(options_.spare_segments_min >= kBallastSegments);
@@ -123,8 +124,9 @@ void SegmentPool::TryAgain() {
     MutexLock lock(&mutex_);
     refusal_ = Status::Ok();
     stock_is_refused_ = growth_is_refused_ = false;
-    retry_at_ns_ = 0;
+    retry_at_ns_ = cushion_again_ns_ = 0;
   }
+  disk_is_full_.store(false, std::memory_order_release);
   Wake();
 }
 
@@ -147,6 +149,7 @@ void SegmentPool::Wake() {
 
 SegmentPool::Task SegmentPool::NextTaskLocked(uint64_t now_ns) const {
   if (broken_) return Task::kNone;
+  if (!cushion_.whole() && cushion_again_ns_ <= now_ns) return Task::kCushion;
   if (growth_.file != nullptr) return Task::kGrow;
   // With the prepared segment in hand, only spares count.
   if (next_.file == nullptr) return Task::kPrepare;
@@ -154,8 +157,10 @@ SegmentPool::Task SegmentPool::NextTaskLocked(uint64_t now_ns) const {
   if (spares_.size() > std::max(options_.spare_segments_min, options_.spare_segments_max)) {
     return Task::kTrim;
   }
-  const bool prewrites =
-      placed_.load() >= kPrewriteStepBytes && SpareToWriteLocked(now_ns) != nullptr;
+  // Where every write goes to new blocks, zeros ahead serve nothing.
+  const bool prewrites = cushion_.overwrites() != io::Overwrites::kCopy &&
+                         placed_.load() >= kPrewriteStepBytes &&
+                         SpareToWriteLocked(now_ns) != nullptr;
   return prewrites ? Task::kPrewrite : Task::kNone;
 }
 
@@ -179,11 +184,11 @@ void SegmentPool::SetRefusal(const Status& status, bool with_stock) {
   }
   if (!first) return;
   ++times_refused_;
-  Tell("log: no new segment: ", status);
+  Report("log: no new segment: ", status);
 }
 
 // If there is no memory for the text nothing is reported: the thread must go on.
-void SegmentPool::Tell(const char* what, const Status& status) {
+void SegmentPool::Report(const char* what, const Status& status) {
   try {
     callbacks_.on_event(status.ok() ? what : what + status.ToString());
   } catch (const std::bad_alloc&) {
@@ -208,8 +213,9 @@ void SegmentPool::Run() {
     const bool idle_now = (woken_ || idles) && idles_at_ns <= now;
     if (!wanted && !woken_ && !idle_now) {
       const uint32_t seen = word_.load();
-      const uint64_t until_ns = std::min(later ? not_before : io::kNoDeadline,
-                                         idles ? idles_at_ns : io::kNoDeadline);
+      const uint64_t until_ns =
+          std::min({later ? not_before : io::kNoDeadline, idles ? idles_at_ns : io::kNoDeadline,
+                    cushion_.whole() ? io::kNoDeadline : cushion_again_ns_});
       lock.Unlock();
       world_.scheduler->Wait(word_, seen, until_ns);
       lock.Lock();
@@ -235,13 +241,18 @@ void SegmentPool::Run() {
 
 void SegmentPool::RunCounted(Task task, bool makes_file, bool with_stock, bool refused) {
   if (task == Task::kPrepare && makes_file) {
-    Tell("log: the pool of spare segments ran dry", Status::Ok());
+    Report("log: the pool of spare segments ran dry", Status::Ok());
   }
   CAIRN_CHECK(making_.load(std::memory_order_relaxed) == 0);  // By this thread alone.
   making_.store(makes_file ? 1 : 0, std::memory_order_release);
   const Status status = RunTask(task);
   making_.store(0, std::memory_order_release);
   if (task == Task::kPrewrite) return;  // It only serves speed.
+  if (task == Task::kCushion) {
+    if (!status.ok()) return;
+    Report("log: the disk has room again", Status::Ok());
+    return callbacks_.on_ready();
+  }
   if (task == Task::kMake) {
     MutexLock lock(&mutex_);
     one_more_ = false;
@@ -260,9 +271,11 @@ void SegmentPool::RunCounted(Task task, bool makes_file, bool with_stock, bool r
 
 Status SegmentPool::RunTask(Task task) {
   CAIRN_CHECK(task != Task::kNone);
+  if (task == Task::kCushion) TryCushionLater();  // Also if nothing is tried.
   CAIRN_RETURN_IF_ERROR(callbacks_.check_lock());
   try {
     switch (task) {
+      case Task::kCushion: return MakeCushion();
       case Task::kGrow: return GrowSegment();
       case Task::kPrepare: return PrepareNext();
       case Task::kMake: return MakeSpare();
@@ -283,10 +296,16 @@ Status SegmentPool::MakeSpare() {
     id = NewSpareLocked();
   }
   CAIRN_RETURN_IF_ERROR(Take());
-  const Status made = Guarded([&] {
+  const auto make = [&] {
     return MakeSegmentFile(*world_.files, SparePath(options_.directory, id), options_.segment_bytes,
                            FirstBytes());
-  });
+  };
+  Status made = CatchBadAlloc(make);
+  // Without any segment nothing can be dropped. On a disk that copies on write the ends that closed
+  // segments give back may be no room for a new one.
+  while (made.code() == StatusCode::kNoSpace && ready() == 0 && GiveUpCushion()) {
+    made = CatchBadAlloc(make);
+  }
   disk_is_full_.store(made.code() == StatusCode::kNoSpace, std::memory_order_release);
   if (!made.ok()) {
     Return(options_.segment_bytes);
@@ -341,7 +360,7 @@ Status SegmentPool::PrepareNext() {
       broken_ = true;
     }
     Status cause = synced;
-    static_cast<void>(Guarded([&] { cause = cause.WithContext("preparing a log segment"); }));
+    static_cast<void>(CatchBadAlloc([&] { cause = cause.WithContext("preparing a log segment"); }));
     callbacks_.on_fatal(cause);
     return synced;
   }
@@ -349,7 +368,7 @@ Status SegmentPool::PrepareNext() {
   Promise(Unallocated(allocated));
   Ready next{std::move(file), segment, allocated};
   MutexLock lock(&mutex_);
-  // Only this thread prepares one, and it is taken only when it is there.
+  // Only this thread prepares one, and it is taken only once it is ready.
   CAIRN_CHECK(next_.file == nullptr);
   CAIRN_CHECK(next_segment_ == segment);
   next_ = std::move(next);

@@ -13,6 +13,9 @@
 // goes on as if the segment were full. Blocks are not written ahead, unless small groups filled the
 // last segment: then spares are, a step at a time beside the groups.
 //
+// Where a disk copies on write, blocks of a file are no promise. The pool keeps a SpaceCushion
+// there.
+//
 // Thread-safe. The caller may hold a lock of its own around the calls marked "never blocks".
 #pragma once
 
@@ -31,6 +34,7 @@
 #include "wal/log.h"
 #include "wal/prewriter.h"
 #include "wal/segment_files.h"
+#include "wal/space_cushion.h"
 
 namespace cairn::wal {
 
@@ -87,7 +91,12 @@ class SegmentPool {
   // Why no more segments can be had, or Ok while the pool is still working on it. Never blocks.
   Status refusal();
   // Whether the last attempt to make a file found the disk full, max_bytes apart.
-  bool disk_is_full() const { return disk_is_full_.load(std::memory_order_acquire); }
+  bool disk_is_full() const {
+    return disk_is_full_.load(std::memory_order_acquire) || !cushion_.whole();
+  }
+  const SpaceCushion& cushion() const { return cushion_; }
+  // The disk refused a write into allocated blocks. True: it has room again for some of it.
+  bool GiveUpCushion();
   // Segments being made: their space is taken, or about to be.
   uint32_t making() const { return making_.load(std::memory_order_acquire); }
   // Not a new file was refused: there are spares, but none of them can be made the next segment.
@@ -118,7 +127,7 @@ class SegmentPool {
   Stock stock();
 
  private:
-  enum class Task : uint8_t { kNone, kGrow, kPrepare, kMake, kTrim, kPrewrite };
+  enum class Task : uint8_t { kNone, kCushion, kGrow, kPrepare, kMake, kTrim, kPrewrite };
   struct Spare {
     uint64_t id = 0;
     uint64_t allocated = 0;  // At least; the rest is promised.
@@ -151,6 +160,8 @@ class SegmentPool {
   uint64_t Unallocated(uint64_t allocated) const {
     return options_.segment_bytes - std::min(options_.segment_bytes, allocated);
   }
+  Status MakeCushion();
+  void TryCushionLater();
   Status MakeSpare();
   Status PrepareNext();
   Status TrimSpare();
@@ -162,7 +173,7 @@ class SegmentPool {
   uint64_t NewSpareLocked() CAIRN_REQUIRES(mutex_);
   void AddSpare(const Spare& spare);
   void CountReadyLocked() CAIRN_REQUIRES(mutex_);
-  void Tell(const char* what, const Status& status);
+  void Report(const char* what, const Status& status);
   void SetRefusal(const Status& status, bool with_stock);
   Status Take();
   void Return(uint64_t bytes);
@@ -181,13 +192,15 @@ class SegmentPool {
   Spare named_ CAIRN_GUARDED_BY(mutex_);
   Growth growth_ CAIRN_GUARDED_BY(mutex_);
   bool growth_is_refused_ CAIRN_GUARDED_BY(mutex_) = false;
-  uint64_t grow_again_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // When a refused growth may be tried
-                                                         // again.
+  // When a refused growth may be tried again.
+  uint64_t grow_again_ns_ CAIRN_GUARDED_BY(mutex_) = 0;
   // Allocated bytes of the segment being written, possibly more than the log knows. Once the log
   // has left it no more are promised.
   uint64_t grown_segment_ CAIRN_GUARDED_BY(mutex_) = 0, grown_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   FillHistory history_ CAIRN_GUARDED_BY(mutex_);
   Prewriter prewriter_;  // The thread's.
+  SpaceCushion cushion_;
+  uint64_t cushion_again_ns_ CAIRN_GUARDED_BY(mutex_) = 0;  // When it may be tried again.
   // Ids of spares. A place is reserved before a spare's file exists, so that none is lost for want
   // of memory.
   std::vector<Spare> spares_ CAIRN_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/core/mutation.h"
 #include "wal/segment_pool.h"
 
 namespace cairn::wal {
@@ -116,7 +117,32 @@ void SegmentPool::RefuseGrowth(const Status& status) {
     growth_ = Growth();
     grow_again_ns_ = world_.scheduler->MonotonicNs() + kSpaceRetryNs;
   }
-  if (first) Tell("log: the segment cannot grow: ", status);
+  if (first) Report("log: the segment cannot grow: ", status);
+}
+
+// ---------------------------------------------------------------- the cushion
+
+Status SegmentPool::MakeCushion() {
+  const Status status = cushion_.MakeWhole();
+  TryCushionLater();
+  return status;
+}
+
+void SegmentPool::TryCushionLater() {
+  MutexLock lock(&mutex_);
+  cushion_again_ns_ = world_.scheduler->MonotonicNs() + kCushionRetryNs;
+}
+
+bool SegmentPool::GiveUpCushion() {
+  const bool was_whole = cushion_.whole() && cushion_.pieces() > 0;
+  TryCushionLater();
+  if (!CAIRN_KEPT(kCushion) || !cushion_.GiveUpOne()) return false;
+  if (was_whole) {
+    ++times_refused_;
+    Report("log: the disk is full: a write goes to room that was kept for it", Status::Ok());
+  }
+  Wake();
+  return true;
 }
 
 // ---------------------------------------------------------------- zeros ahead
@@ -151,7 +177,7 @@ Status SegmentPool::Prewrite() {
       prewriter_.Step(spare, SparePath(options_.directory, spare), options_.segment_bytes);
   if (!written.ok()) {
     prewriter_.Drop();
-    Tell("log: a segment is not written ahead: ", written.status());
+    Report("log: a segment is not written ahead: ", written.status());
   }
   MutexLock lock(&mutex_);
   CAIRN_CHECK(!written.ok() || *written <= kPrewriteStepBytes);

@@ -99,6 +99,8 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
   for (const std::string& name : found.unfinished) {
     CAIRN_RETURN_IF_ERROR(files.Remove(options_.directory + "/" + name));
   }
+  CAIRN_RETURN_IF_ERROR(cushion_.Open());
+  if (options_.grant != nullptr) options_.grant->TakeAnyway(cushion_.bytes());
   if (!found.spares.empty()) {
     MutexLock lock(&mutex_);
     next_spare_id_ = found.spares.back() + 1;
@@ -118,10 +120,14 @@ Status SegmentPool::Open(uint64_t first_live, uint64_t next_segment, bool fill) 
     Task task;
     {
       MutexLock lock(&mutex_);
-      task = NextTaskLocked(0);
+      task = NextTaskLocked(world_.scheduler->MonotonicNs());
     }
     if (task == Task::kNone || (task == Task::kMake && !fill)) break;
     status = RunTask(task);
+    if (task != Task::kCushion || status.ok()) continue;
+    // Without it the store is read, and data dropped, as without room for a segment.
+    Report("log: no room to be sure of writes: ", status);
+    status = Status::Ok();
   }
   if (!status.ok()) {
     SetRefusal(status, /*with_stock=*/false);

@@ -26,7 +26,7 @@ class SegmentReader {
     GroupHeader header{};
     uint32_t offset = 0;
     std::vector<RecordView> records;
-    Status payload;  // Of the first strip that fails its hash, if payload was verified.
+    Status payload;  // Why the first bad strip fails its hash, if payload was verified.
   };
 
   // kNotFound when there is no such file; kCorruption when no segment can have its length: files
@@ -50,7 +50,7 @@ class SegmentReader {
   Result<uint64_t> NumberInHeader();
 
   // The group at `offset`, of this epoch and beginning with this sequence; kCorruption says what
-  // is there instead. `verify_payload` also checks the strips and reports in Group::payload.
+  // was found instead. `verify_payload` also checks the strips and reports in Group::payload.
   Result<const Group*> ReadGroup(uint32_t offset, uint64_t epoch, uint64_t first_sequence,
                                  bool verify_payload);
 

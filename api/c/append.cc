@@ -6,7 +6,7 @@
 
 using cairn::Result;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 
@@ -28,7 +28,7 @@ Status AppendKept(std::shared_ptr<PutViews> put, const cairn_delta* delta,
   converted.owner = arrays;
   CAIRN_RETURN_IF_ERROR(
       Give(ticket, [&] { return append(arrays->delta, std::as_const(converted)); }));
-  arrays->TellWhenReleased(read.released, read.released_context);
+  arrays->CallWhenReleased(read.released, read.released_context);
   return Status::Ok();
 }
 

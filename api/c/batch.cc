@@ -9,7 +9,7 @@
 
 using cairn::Status;
 using cairn::WriteBatch;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 struct cairn_write_batch {
   WriteBatch value;

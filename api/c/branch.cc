@@ -7,7 +7,7 @@
 
 using cairn::Durability;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 

@@ -10,7 +10,7 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
-#include "cairn/c_base.h"
+#include "cairn/c/base.h"
 #include "cairn/status.h"
 
 struct cairn_error {
@@ -20,19 +20,18 @@ struct cairn_error {
 namespace cairn::capi {
 
 // The code of `status`; *error, if there is one, becomes NULL or an error that describes it.
-cairn_code Tell(const Status& status, cairn_error** error) noexcept;
+cairn_code Report(const Status& status, cairn_error** error) noexcept;
 
 // `body` returns a Status. noexcept: only bad_alloc can arise here; anything else ends the process.
 template <typename Body>
 cairn_code Call(cairn_error** error, const Body& body) noexcept {
-  return Tell(Guarded([&]() -> Status { return body(); }), error);
+  return Report(CatchBadAlloc([&]() -> Status { return body(); }), error);
 }
 
 Status Invalid(std::string message);  // kInvalidArgument.
 
-// The body of a call that returns a handle: `make` returns the
-// value of Handle::value. If `out` is null the value is released.
-// The handle is made first, so that nothing can fail after `make`.
+// The body of a call that returns a handle: `make` returns the value of Handle::value. If `out` is
+// null the value is released. The handle is made first, so that nothing can fail after `make`.
 template <typename Handle, typename Make>
 Status Give(Handle** out, const Make& make) {
   auto handle = std::make_unique<Handle>();

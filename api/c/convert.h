@@ -59,7 +59,7 @@ struct Borrowed {
   }
   // Call it once the call has begun, on a thread that keeps this alive meanwhile: if the call fails
   // `released` is not called.
-  void TellWhenReleased(void (*released)(void* context), void* context) {
+  void CallWhenReleased(void (*released)(void* context), void* context) {
     context_ = context;
     released_ = released;
   }

@@ -86,6 +86,28 @@ Result<LayerGroup> ToLayerGroup(const cairn_layer_group& given) {
   return group;
 }
 
+Result<KeyRotation> ToKeyRotation(const cairn_key_rotation* given) {
+  CAIRN_ASSIGN_OR_RETURN(const cairn_key_rotation read, Read(given));
+  const auto check = [](const void* first, size_t count, const char* field) {
+    return CheckCount(first, count, SIZE_MAX, field);
+  };
+  CAIRN_RETURN_IF_ERROR(check(read.from, read.from_count, "cairn_key_rotation::from"));
+  CAIRN_RETURN_IF_ERROR(check(read.to, read.to_count, "cairn_key_rotation::to"));
+  CAIRN_RETURN_IF_ERROR(check(read.rows, read.rows_size, "cairn_key_rotation::rows"));
+  CAIRN_RETURN_IF_ERROR(check(read.into, read.into_size, "cairn_key_rotation::into"));
+  const auto strides = [](const cairn_key_strides& c) {
+    return KeyStrides{.layer = c.layer, .token = c.token, .head = c.head, .element = c.element};
+  };
+  return KeyRotation{.plane = read.plane,
+                     .layers = read.layers,
+                     .from = {read.from, read.from_count},
+                     .to = {read.to, read.to_count},
+                     .rows = {static_cast<const std::byte*>(read.rows), read.rows_size},
+                     .into = {static_cast<std::byte*>(read.into), read.into_size},
+                     .row_strides = strides(read.row_strides),
+                     .into_strides = strides(read.into_strides)};
+}
+
 Result<ModelSpec> ToModel(const cairn_model_spec* given) {
   CAIRN_ASSIGN_OR_RETURN(const cairn_model_spec read, Read(given));
   ModelSpec spec;

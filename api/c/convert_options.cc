@@ -41,7 +41,8 @@ Result<Options> ToOptions(const cairn_options* given) {
   options.create_if_missing = read.create_if_missing;
   options.error_if_exists = read.error_if_exists;
   options.read_only = read.read_only;
-  options.salvage = read.salvage;
+  CAIRN_RETURN_IF_ERROR(
+      ToEnum(read.recovery, Recovery::kSetAside, "cairn_options::recovery", &options.recovery));
   options.file_mode = read.file_mode;
   options.max_bytes = read.max_bytes;
   CAIRN_RETURN_IF_ERROR(

@@ -15,6 +15,8 @@ namespace cairn::capi {
 
 Result<ModelSpec> ToModel(const cairn_model_spec* given);
 Result<LayerGroup> ToLayerGroup(const cairn_layer_group& given);
+// Borrows positions and rows.
+Result<KeyRotation> ToKeyRotation(const cairn_key_rotation* given);
 Status ToDtype(cairn_dtype given, const char* field, Dtype* into);
 Status ToMemoryKind(cairn_memory_kind given, MemoryKind* into);
 Status ToKvUse(cairn_kv_use given, KvUse* into);

@@ -62,6 +62,12 @@ cairn_plane Sized<cairn_plane>::Default() {
   return c;
 }
 
+cairn_key_rotation Sized<cairn_key_rotation>::Default() {
+  auto c = Zeros<cairn_key_rotation>();
+  c.layers = KeyRotation().layers;
+  return c;
+}
+
 cairn_layer_group Sized<cairn_layer_group>::Default() {
   const LayerGroup group;
   auto c = Zeros<cairn_layer_group>();
@@ -92,6 +98,7 @@ cairn_options Sized<cairn_options>::Default() {
   c.file_mode = options.file_mode;
   c.max_bytes = options.max_bytes;
   c.evict = Number(options.evict);
+  c.recovery = Number(options.recovery);
   c.index = Number(options.index);
   c.segment_bytes = options.segment_bytes;
   c.log_bytes_max = options.log_bytes_max;

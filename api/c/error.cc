@@ -19,7 +19,7 @@ cairn_error* NoMemoryForIt() {
 }
 }  // namespace
 
-cairn_code Tell(const Status& status, cairn_error** error) noexcept {
+cairn_code Report(const Status& status, cairn_error** error) noexcept {
   if (error != nullptr) {
     *error = nullptr;
     if (!status.ok()) *error = new (std::nothrow) cairn_error{status};

@@ -7,7 +7,7 @@
 
 using cairn::Result;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 
@@ -25,6 +25,8 @@ cairn_prefix_hit HitAsC(const cairn::PrefixHit& hit) {
   c.seen[2] = hit.seen.changes;
   c.seen[3] = hit.seen.digest[0];
   c.seen[4] = hit.seen.digest[1];
+  c.longest_node = static_cast<uint64_t>(hit.longest.node);
+  c.longest_matched = hit.longest.matched;
   return c;
 }
 
@@ -43,6 +45,8 @@ Result<cairn::PrefixHit> ToHit(const cairn_prefix_hit* given) {
   hit.seen.changes = read.seen[2];
   hit.seen.digest[0] = read.seen[3];
   hit.seen.digest[1] = read.seen[4];
+  hit.longest.node = cairn::NodeId{read.longest_node};
+  hit.longest.matched = read.longest_matched;
   return hit;
 }
 

@@ -8,7 +8,7 @@
 
 using cairn::Status;
 using cairn::StatusCode;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 using cairn::Result;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace cairn::capi {
 
@@ -226,6 +226,42 @@ cairn_code cairn_yarn_frequencies(uint32_t width, double theta, double factor,
 
 float cairn_yarn_mscale(double factor, double coefficient) {
   return cairn::YarnMscale(factor, coefficient);
+}
+
+cairn_code cairn_long_rope_frequencies(uint32_t width, double theta, const double* short_factors,
+                                       const double* long_factors, uint32_t original_positions,
+                                       uint64_t context_positions, float* inv_freq,
+                                       cairn_error** error) {
+  const bool is_long = context_positions > original_positions;
+  const double* const factors = is_long ? long_factors : short_factors;
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(inv_freq);
+    CAIRN_RETURN_IF_ERROR(CheckCount(inv_freq, width / 2, cairn::kMaxInvFreq, "width / 2"));
+    CAIRN_RETURN_IF_ERROR(CheckCount(factors, width / 2, cairn::kMaxInvFreq,
+                                     is_long ? "long_factors" : "short_factors"));
+    cairn::LongRopeScaling scaling{.original_positions = original_positions,
+                                   .context_positions = context_positions};
+    (is_long ? scaling.long_factors : scaling.short_factors).assign(factors, factors + width / 2);
+    const std::vector<float> made = cairn::LongRopeFrequencies(width, theta, scaling);
+    std::copy(made.begin(), made.end(), inv_freq);
+    return Status::Ok();
+  });
+}
+
+float cairn_long_rope_mscale(double factor, uint32_t original_positions) {
+  return cairn::LongRopeMscale(factor, original_positions);
+}
+
+cairn_code cairn_rotate_keys(const cairn_layer_group* group, const cairn_key_rotation* rotation,
+                             cairn_error** error) {
+  return Call(error, [&]() -> Status {
+    CAIRN_C_NEED(group);
+    CAIRN_C_NEED(rotation);
+    CAIRN_ASSIGN_OR_RETURN(const cairn_layer_group read, Read(group));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::LayerGroup converted, ToLayerGroup(read));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::KeyRotation wanted, ToKeyRotation(rotation));
+    return cairn::RotateKeys(converted, wanted);
+  });
 }
 
 }  // extern "C"

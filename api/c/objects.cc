@@ -9,7 +9,7 @@
 
 using cairn::Result;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace cairn::capi {
 

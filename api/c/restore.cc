@@ -9,7 +9,7 @@
 #include "api/c/results.h"
 
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 
@@ -84,7 +84,7 @@ cairn_code cairn_branch_restore_async(const cairn_branch* branch,
     converted.owner = arrays;
     CAIRN_RETURN_IF_ERROR(
         Give(ticket, [&] { return branch->value.RestoreAsync(converted, Words(progress)); }));
-    arrays->TellWhenReleased(read.released, read.released_context);
+    arrays->CallWhenReleased(read.released, read.released_context);
     return Status::Ok();
   });
 }

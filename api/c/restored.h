@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "cairn/branch.h"
-#include "cairn/c_restore.h"
+#include "cairn/c/restore.h"
 
 namespace cairn::capi {
 

@@ -5,7 +5,7 @@
 #include "api/c/handles.h"
 
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 

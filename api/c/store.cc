@@ -4,10 +4,10 @@
 #include "api/c/convert.h"
 #include "api/c/handles.h"
 #include "api/c/results.h"
-#include "engine/store_core.h"
+#include "engine/store/store_core.h"
 
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 using cairn::Result;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT: this file is its outside.
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 
 namespace cairn::capi {
 
@@ -140,7 +140,7 @@ cairn_code cairn_kv_buffer_view_of(const cairn_kv_buffer* buffer, uint64_t begin
     CAIRN_C_OUT(view);
     CAIRN_C_NEED(buffer);
     if (begin > end || end > buffer->value.tokens()) {
-      return Invalid("[" + std::to_string(begin) + ", " + std::to_string(end) + ") of " +
+      return Invalid('[' + std::to_string(begin) + ", " + std::to_string(end) + ") of " +
                      std::to_string(buffer->value.tokens()) + " tokens");
     }
     return GiveView(buffer->value.View(begin, end), view);

@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include "base/codec/hash_paths.h"
+#include "base/core/cpu.h"
 
 namespace cairn {
 namespace {
@@ -23,17 +24,16 @@ uint64_t HashPortable(const void* data, size_t bytes) { return XXH3_64bits(data,
 
 HashPath ChoosePath() {
 #if defined(__x86_64__)
-  // All extensions that the compiler may use in that file, not only the first.
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("bmi2")) {
-    return {"avx512", internal::HashAvx512};
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
-    return {"avx2", internal::HashAvx2};
-  }
+  if (CpuHasAvx512()) return {"avx512", internal::HashAvx512};
+  if (CpuHasAvx2()) return {"avx2", internal::HashAvx2};
 #endif
+#if XXH_VECTOR == XXH_NEON
+  return {"neon", HashPortable};
+#elif XXH_VECTOR == XXH_SSE2
   return {"sse2", HashPortable};
+#else
+  return {"scalar", HashPortable};
+#endif
 }
 
 uint64_t HashFirstCall(const void* data, size_t bytes);

@@ -37,7 +37,7 @@ uint64_t PlaceSeed(const StoreId& store, uint64_t file_number, uint64_t epoch, u
 
 uint64_t SealHash(uint64_t content_hash, uint64_t place_seed);
 
-// "avx512", "avx2" or "sse2": the path in use.
+// "avx512", "avx2", "sse2", "neon" or "scalar": the path in use.
 const char* HashPathName();
 
 }  // namespace cairn

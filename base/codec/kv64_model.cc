@@ -97,7 +97,7 @@ Counts CountSymbols(const Stripe& stripe, Kv64Kind kind, uint32_t lines,
   return counts;
 }
 
-// Of any count, to 8 bits.
+// Returns log2(value) in 1/65536; the value is rounded to 8 bits first.
 uint64_t RoughLog2(uint64_t value) {
   const int excess = std::max(0, static_cast<int>(std::bit_width(value)) - 8);
   const uint64_t rounded = (value + (uint64_t{1} << excess >> 1)) >> excess;  // At most 256.

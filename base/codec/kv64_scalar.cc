@@ -206,7 +206,8 @@ DecodeFault DecodeStripe(uint8_t* elements, const Stripe& stripe, const StripeMo
   for (uint32_t line = 0; line < stripe.lines; ++line) {
     const uint32_t lanes = stripe.LanesOf(line);
     uint32_t* const x_of = states[line % kSets].data();
-    // A line takes at most one byte a lane. Without a branch on the data while so many are left.
+    // A line takes at most one byte per lane. While that many bytes are left, no branch depends on
+    // the data.
     if (state->stream_end - stream >= static_cast<ptrdiff_t>(kLanes)) {
       for (uint32_t lane = 0; lane < lanes; ++lane) {
         const uint32_t slot = slots[x_of[lane] & 0xff];

@@ -62,7 +62,7 @@ Status CheckSizes(const GroupTensors& of) {
   return Status::Ok();
 }
 
-// Of one plane. `offset`: of its first byte in its tensor.
+// One plane. `offset`: where its first byte lies in its tensor.
 struct PlaneAt {
   int64_t offset = 0;
   PlaneView view{};

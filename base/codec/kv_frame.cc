@@ -8,6 +8,7 @@
 #include "base/codec/int8.h"
 #include "base/codec/kv64.h"
 #include "base/core/check.h"
+#include "base/core/cpu.h"
 #include "base/core/mutation.h"
 
 namespace cairn {
@@ -101,16 +102,7 @@ bool Int8Pays(const FrameShape& shape, FrameScales scales) {
 }  // namespace
 
 bool CodecPathSupported(CodecPath path) {
-  if (path == CodecPath::kScalar) return true;
-#if defined(__x86_64__)
-  // All extensions that the compiler may use in that file.
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") &&
-         __builtin_cpu_supports("bmi2");
-#else
-  return false;
-#endif
+  return path == CodecPath::kScalar || CpuHasAvx512Vbmi2();
 }
 
 CodecPath BestCodecPath() {

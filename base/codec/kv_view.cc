@@ -253,7 +253,7 @@ class Checker {
     std::sort(dimensions.begin(), dimensions.end(), [](const Dimension& a, const Dimension& b) {
       return Magnitude(a.stride) < Magnitude(b.stride);
     });
-    uint64_t span = element_bytes;  // Of everything within.
+    uint64_t span = element_bytes;  // The bytes of everything within.
     for (const Dimension& dimension : dimensions) {
       if (dimension.count <= 1) continue;
       const uint64_t stride = Magnitude(dimension.stride);

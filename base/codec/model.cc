@@ -223,18 +223,7 @@ Status CheckGroupLimits(const LayerGroup& group, const std::string& where) {
   }
   if (status.ok()) status = CheckText(group.packing, kMaxGroupNameBytes, where + ".packing");
   if (status.ok()) status = CheckGroupSize(group, where);
-  if (!status.ok()) return status;
-  if (group.inv_freq.size() > kMaxInvFreq) {
-    return Bad(where + ".inv_freq holds " + std::to_string(group.inv_freq.size()) +
-               " numbers, at most " + std::to_string(kMaxInvFreq));
-  }
-  for (size_t i = 0; i < group.inv_freq.size(); ++i) {
-    if (!std::isfinite(group.inv_freq[i])) {
-      return Bad(where + ".inv_freq[" + std::to_string(i) + "] is not finite");
-    }
-  }
-  if (!std::isfinite(group.mscale)) return Bad(where + ".mscale is not finite");
-  return Status::Ok();
+  return status.ok() ? CheckAngles(group, where) : status;
 }
 
 }  // namespace
@@ -356,6 +345,20 @@ Status CheckGroupSize(const LayerGroup& group, const std::string& where) {
     return Bad(where + ": a position takes " + std::to_string(group.token_bytes()) +
                " bytes, at most " + std::to_string(kMaxPositionBytes));
   }
+  return Status::Ok();
+}
+
+Status CheckAngles(const LayerGroup& group, const std::string& where) {
+  if (group.inv_freq.size() > kMaxInvFreq) {
+    return Bad(where + ".inv_freq holds " + std::to_string(group.inv_freq.size()) +
+               " numbers, at most " + std::to_string(kMaxInvFreq));
+  }
+  for (size_t i = 0; i < group.inv_freq.size(); ++i) {
+    if (!std::isfinite(group.inv_freq[i])) {
+      return Bad(where + ".inv_freq[" + std::to_string(i) + "] is not finite");
+    }
+  }
+  if (!std::isfinite(group.mscale)) return Bad(where + ".mscale is not finite");
   return Status::Ok();
 }
 

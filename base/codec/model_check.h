@@ -17,4 +17,8 @@ Status CheckStoredModel(const ModelSpec& spec);
 // kInvalidArgument naming the field below `where`. No content was ever appended beyond them.
 Status CheckGroupSize(const LayerGroup& group, const std::string& where);
 
+// Whether inv_freq and mscale of a group are numbers that can be registered: finite, and not more
+// than kMaxInvFreq. kInvalidArgument naming the field below `where`.
+Status CheckAngles(const LayerGroup& group, const std::string& where);
+
 }  // namespace cairn

@@ -90,6 +90,20 @@ std::string PlaneDifference(const Plane& a, const Plane& b, const std::string& w
   return {};
 }
 
+// `mscale` counts as said with the frequencies.
+std::string AnglesDifference(const LayerGroup& a, const LayerGroup& b, const std::string& where) {
+  if (a.inv_freq.empty() || b.inv_freq.empty()) return {};
+  if (a.inv_freq != b.inv_freq) return where + ".inv_freq differs";
+  if (a.mscale != b.mscale) return where + ".mscale differs";
+  return {};
+}
+
+bool TakeAngles(LayerGroup* ours, const LayerGroup& theirs) {
+  if (!Take(&ours->inv_freq, theirs.inv_freq)) return false;
+  ours->mscale = theirs.mscale;
+  return true;
+}
+
 std::string GroupDifference(const LayerGroup& a, const LayerGroup& b, const std::string& where) {
   if (a.name != b.name) return Versus(where + ".name", a.name, b.name);
   if (a.layers != b.layers) return Versus(where + ".layers", a.layers, b.layers);
@@ -104,9 +118,7 @@ std::string GroupDifference(const LayerGroup& a, const LayerGroup& b, const std:
   if (a.retention != b.retention) return where + ".retention differs";
   if (a.packing != b.packing) return Versus(where + ".packing", a.packing, b.packing);
   if (a.optional != b.optional) return Versus(where + ".optional", a.optional, b.optional);
-  if (a.inv_freq != b.inv_freq) return where + ".inv_freq differs";
-  if (a.mscale != b.mscale) return where + ".mscale differs";
-  return {};
+  return AnglesDifference(a, b, where);
 }
 
 std::string IdentityDifference(const ModelIdentity& a, const ModelIdentity& b) {
@@ -183,6 +195,7 @@ bool ModelSpec::TakeUnset(const ModelSpec& other) {
   CAIRN_CHECK(FirstDifference(other).empty());
   bool took = Take(&logical, other.logical);
   for (size_t i = 0; i < groups.size(); ++i) {
+    took |= TakeAngles(&groups[i], other.groups[i]);
     for (size_t j = 0; j < groups[i].planes.size(); ++j) {
       Plane& plane = groups[i].planes[j];
       const Plane& said = other.groups[i].planes[j];

@@ -6,35 +6,105 @@
 #include <cstring>
 #include <string>
 
+#include "base/codec/cos_sin.h"
 #include "base/codec/float16.h"
+#include "base/codec/rotary_loops.h"
 #include "base/core/check.h"
 #include "base/core/text.h"
 
 namespace cairn {
 
+namespace internal {
 namespace {
 
-float Load(Dtype dtype, const std::byte* at) {
-  if (dtype == Dtype::kF32) {
+template <Dtype kDtype>
+float Load(const std::byte* at) {
+  if constexpr (kDtype == Dtype::kF32) {
     float value;
     std::memcpy(&value, at, sizeof(value));
     return value;
+  } else {
+    uint16_t bits;
+    std::memcpy(&bits, at, sizeof(bits));
+    return Widened(kDtype == Dtype::kF16, bits);
   }
-  uint16_t bits;
-  std::memcpy(&bits, at, sizeof(bits));
-  return Widened(dtype == Dtype::kF16, bits);
 }
 
-void Store(Dtype dtype, float value, std::byte* at) {
-  if (dtype == Dtype::kF32) {
+template <Dtype kDtype>
+void Store(float value, std::byte* at) {
+  if (value != value) value = FloatOfBits(kRotaryNan);
+  if constexpr (kDtype == Dtype::kF32) {
     std::memcpy(at, &value, sizeof(value));
+  } else {
+    const uint16_t bits = Narrowed(kDtype == Dtype::kF16, value);
+    std::memcpy(at, &bits, sizeof(bits));
+  }
+}
+
+template <typename Byte>
+struct PairAt {
+  Byte *x = nullptr, *y = nullptr;
+};
+
+// `into` may be `from`.
+template <Dtype kDtype>
+void TurnPair(const RotaryTurn& turn, PairAt<const std::byte> from, PairAt<std::byte> into) {
+  if (turn.cos == 1.0F && turn.sin == 0.0F) {
+    constexpr size_t kBytes = kDtype == Dtype::kF32 ? 4 : 2;
+    if (from.x == into.x) return;
+    std::memcpy(into.x, from.x, kBytes);
+    std::memcpy(into.y, from.y, kBytes);
     return;
   }
-  const uint16_t bits = Narrowed(dtype == Dtype::kF16, value);
-  std::memcpy(at, &bits, sizeof(bits));
+  const float x = Load<kDtype>(from.x), y = Load<kDtype>(from.y);
+  Store<kDtype>(x * turn.cos - y * turn.sin, into.x);
+  Store<kDtype>(y * turn.cos + x * turn.sin, into.y);
+}
+
+// The windows of a row, before and after, and the bytes from an element to the next.
+struct Windows {
+  const std::byte* from;
+  std::byte* into;
+  ptrdiff_t from_stride, into_stride;
+};
+
+// Turns pairs [begin, end) by turn_of(pair); `apart` elements lie between the two of a pair.
+template <Dtype kDtype, typename TurnOf>
+void TurnRange(uint32_t begin, uint32_t end, ptrdiff_t step, ptrdiff_t apart, const Windows& at,
+               const TurnOf& turn_of) {
+  for (uint32_t i = begin; i < end; ++i) {
+    const ptrdiff_t x = i * step, y = x + apart;
+    TurnPair<kDtype>(turn_of(i), {at.from + x * at.from_stride, at.from + y * at.from_stride},
+                     {at.into + x * at.into_stride, at.into + y * at.into_stride});
+  }
+}
+
+template <typename TurnOf>
+void TurnWindow(Dtype dtype, bool adjacent, uint32_t begin, uint32_t pairs, const Windows& at,
+                const TurnOf& turn_of) {
+  const ptrdiff_t step = adjacent ? 2 : 1, apart = adjacent ? 1 : ptrdiff_t{pairs};
+  if (dtype == Dtype::kF32) {
+    TurnRange<Dtype::kF32>(begin, pairs, step, apart, at, turn_of);
+  } else if (dtype == Dtype::kF16) {
+    TurnRange<Dtype::kF16>(begin, pairs, step, apart, at, turn_of);
+  } else {
+    TurnRange<Dtype::kBf16>(begin, pairs, step, apart, at, turn_of);
+  }
 }
 
 }  // namespace
+
+void TurnPairs(const RotaryJob& job, const float* cos, const float* sin, const std::byte* from,
+               std::byte* into, uint32_t begin) {
+  const uint32_t second = job.layout.twice ? 1 : 0;
+  TurnWindow(job.dtype, job.adjacent, begin, job.pairs,
+             {from, into, job.from.element_stride, job.into.element_stride}, [&](uint32_t i) {
+               const uint32_t place = job.layout.At(i) + second;
+               return RotaryTurn{cos[place], sin[place]};
+             });
+}
+
+}  // namespace internal
 
 uint32_t RotarySection(const RotarySpec& rotary, uint32_t pair) {
   const auto sections = static_cast<uint32_t>(rotary.sections.size());
@@ -59,7 +129,9 @@ Result<Rotation> Rotation::Of(const LayerGroup& group, size_t index) {
   if (rotary.state != RotaryState::kApplied && rotary.state != RotaryState::kBefore) {
     return bad(std::string("rotary.state is ") + RotaryStateName(rotary.state));
   }
-  if (rotary.pairing == RotaryPairing::kUnset) return bad("rotary.pairing is unset");
+  if (rotary.pairing != RotaryPairing::kHalves && rotary.pairing != RotaryPairing::kAdjacent) {
+    return bad(std::string("rotary.pairing is ") + RotaryPairingName(rotary.pairing));
+  }
   if (group.inv_freq.empty()) return bad("inv_freq of the group is empty");
   if (plane.dtype != Dtype::kF32 && plane.dtype != Dtype::kF16 && plane.dtype != Dtype::kBf16) {
     return bad(std::string("elements of ") + DtypeName(plane.dtype) + " cannot be rotated");
@@ -71,10 +143,17 @@ Result<Rotation> Rotation::Of(const LayerGroup& group, size_t index) {
                " numbers; a row has " + std::to_string(elements) + " elements, a window of " +
                std::to_string(width));
   }
+  for (size_t i = 0; i < group.inv_freq.size(); ++i) {
+    if (!std::isfinite(group.inv_freq[i])) {
+      return bad("inv_freq[" + std::to_string(i) + "] of the group is not finite");
+    }
+  }
+  if (!std::isfinite(group.mscale)) return bad("mscale of the group is not finite");
   Rotation rotation;
   rotation.dtype_ = plane.dtype;
   rotation.adjacent_ = rotary.pairing == RotaryPairing::kAdjacent;
   rotation.first_ = rotary.first;
+  rotation.elements_ = static_cast<uint32_t>(elements);
   rotation.mscale_ = group.mscale;
   rotation.inv_freq_ = group.inv_freq;
   rotation.positions_ = std::max(1u, static_cast<uint32_t>(rotary.sections.size()));
@@ -91,44 +170,45 @@ float Rotation::Angle(size_t pair, uint64_t position) const {
   return static_cast<float>(position) * inv_freq_[pair];
 }
 
-void Rotation::At(std::span<const uint64_t> at, std::span<RotaryTurn> turns) const {
-  CAIRN_CHECK(at.size() == positions_ && turns.size() >= inv_freq_.size());
-  for (size_t i = 0; i < inv_freq_.size(); ++i) {
-    const auto angle = static_cast<double>(Angle(i, at[section_[i]]));
-    turns[i] = {static_cast<float>(std::cos(angle)) * mscale_,
-                static_cast<float>(std::sin(angle)) * mscale_};
+template <typename AngleOf>
+void Rotation::Fill(const AngleOf& angle_of, float scale, std::span<RotaryTurn> turns) const {
+  CAIRN_CHECK(turns.size() >= inv_freq_.size());
+  constexpr size_t kAtOnce = 64;
+  double angles[kAtOnce];
+  float cosines[kAtOnce], sines[kAtOnce];
+  for (size_t begin = 0; begin < inv_freq_.size(); begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, inv_freq_.size() - begin);
+    for (size_t i = 0; i < count; ++i) angles[i] = angle_of(begin + i);
+    CosSin({angles, count}, cosines, sines);
+    for (size_t i = 0; i < count; ++i) turns[begin + i] = {cosines[i] * scale, sines[i] * scale};
   }
+}
+
+void Rotation::At(std::span<const uint64_t> at, std::span<RotaryTurn> turns) const {
+  CAIRN_CHECK(at.size() == positions_);
+  Fill([&](size_t i) { return double{Angle(i, at[section_[i]])}; }, mscale_, turns);
 }
 
 void Rotation::Between(std::span<const uint64_t> from, std::span<const uint64_t> to,
                        std::span<RotaryTurn> turns) const {
   CAIRN_CHECK(from.size() == positions_ && to.size() == positions_);
-  CAIRN_CHECK(turns.size() >= inv_freq_.size());
-  for (size_t i = 0; i < inv_freq_.size(); ++i) {
-    // Stored rows have the scale already.
-    const double angle = static_cast<double>(Angle(i, to[section_[i]])) -
-                         static_cast<double>(Angle(i, from[section_[i]]));
-    turns[i] = {static_cast<float>(std::cos(angle)), static_cast<float>(std::sin(angle))};
-  }
+  // Stored rows have the scale already.
+  Fill(
+      [&](size_t i) {
+        return double{Angle(i, to[section_[i]])} - double{Angle(i, from[section_[i]])};
+      },
+      1.0F, turns);
 }
 
 void Rotation::Turn(std::span<const RotaryTurn> turns, std::span<const std::byte> row,
                     std::span<std::byte> into) const {
   CAIRN_CHECK(turns.size() >= inv_freq_.size() && row.size() == into.size());
   if (into.data() != row.data()) std::memcpy(into.data(), row.data(), row.size());
-  const size_t element_bytes = DtypeBytes(dtype_);
-  const size_t pairs = inv_freq_.size();
-  CAIRN_CHECK((first_ + 2 * pairs) * element_bytes <= into.size());
-  std::byte* const window = into.data() + first_ * element_bytes;
-  for (size_t i = 0; i < pairs; ++i) {
-    const RotaryTurn& turn = turns[i];
-    if (turn.cos == 1.0F && turn.sin == 0.0F) continue;
-    std::byte* const x_at = window + (adjacent_ ? 2 * i : i) * element_bytes;
-    std::byte* const y_at = window + (adjacent_ ? 2 * i + 1 : i + pairs) * element_bytes;
-    const float x = Load(dtype_, x_at), y = Load(dtype_, y_at);
-    Store(dtype_, x * turn.cos - y * turn.sin, x_at);
-    Store(dtype_, y * turn.cos + x * turn.sin, y_at);
-  }
+  const ptrdiff_t bytes = DtypeBytes(dtype_);
+  std::byte* const window = into.data() + first_ * bytes;
+  CAIRN_CHECK((first_ + 2 * inv_freq_.size()) * static_cast<size_t>(bytes) <= into.size());
+  internal::TurnWindow(dtype_, adjacent_, 0, pairs(), {window, window, bytes, bytes},
+                       [&](uint32_t i) { return turns[i]; });
 }
 
 }  // namespace cairn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rotates rows of keys (cairn/rotary.h), one after the other, without vector instructions: the
-// reference that any faster way must equal bit for bit.
+// reference that any faster way must equal bit for bit. Many rows: base/codec/rotary_table.h.
 //
 //   angle of pair i at position p    a_i(p) = fl32(fl32(p) * inv_freq[i]), as engines compute it
 //   at a position                    turn = cosine and sine of a_i(p), each times mscale
@@ -9,11 +9,13 @@
 //                                    double. Not of (q - p) * inv_freq[i]: that leaves the engine's
 //                                    own angles, by several roundings at positions beyond 2^17.
 //   the pair (x, y)                  x' = x * cos - y * sin, y' = y * cos + x * sin, in fp32, four
-//                                    products and two sums, each rounded by itself
+//                                    products and two sums, each rounded on its own
 //   stored                           rounded once to the element's type, to nearest even
 //
-// Cosines and sines are computed in double and rounded once to fp32. A pair that is not turned
-// (cosine 1, sine 0) is copied bit for bit, whatever it holds; so are elements outside the window.
+// Cosines and sines are computed in double (base/codec/cos_sin.h) and rounded once to fp32. A pair
+// that is not turned (cosine 1, sine 0) is copied bit for bit, whatever it holds; so are elements
+// outside the window. Where a turn gives a NaN it is the quiet one without sign and payload: which
+// operand's payload survives would depend on the order in which a compiler puts them.
 //
 // The bound. Let r be the pair rotated by the same angle without any rounding. The stored pair
 // differs from r by at most
@@ -47,11 +49,17 @@ struct RotaryTurn {
 class Rotation {
  public:
   // How rows of this plane of this group are rotated. kInvalidArgument naming the field: the plane
-  // is not rotated, pairing or angles are unset, or elements are none of f32, f16, bf16.
+  // is not rotated, pairing or angles are unset or not finite, or elements are none of f32, f16,
+  // bf16.
+  // REQUIRES: the group has such a plane.
   static Result<Rotation> Of(const LayerGroup& group, size_t plane);
 
+  Dtype dtype() const { return dtype_; }
+  bool adjacent() const { return adjacent_; }
+  uint32_t first() const { return first_; }        // Elements before the window.
+  uint32_t elements() const { return elements_; }  // Elements of a row.
   uint32_t pairs() const { return static_cast<uint32_t>(inv_freq_.size()); }
-  // Positions that a token has: one, or one a section.
+  // Positions that a token has: one, or one per section.
   uint32_t positions() const { return positions_; }
 
   // Turns of a row that was stored before rotation, for the token's positions `at`.
@@ -67,10 +75,13 @@ class Rotation {
  private:
   Rotation() = default;
   float Angle(size_t pair, uint64_t position) const;
+  // Turns by angle_of(pair), each times `scale`.
+  template <typename AngleOf>
+  void Fill(const AngleOf& angle_of, float scale, std::span<RotaryTurn> turns) const;
 
   Dtype dtype_{};
   bool adjacent_ = false;
-  uint32_t first_ = 0;  // Elements before the window.
+  uint32_t first_ = 0, elements_ = 0;
   uint32_t positions_ = 1;
   float mscale_ = 1.0F;
   std::vector<float> inv_freq_;

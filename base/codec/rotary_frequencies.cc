@@ -86,4 +86,23 @@ float YarnMscale(double factor, double coefficient) {
   return factor <= 1.0 ? 1.0F : static_cast<float>(0.1 * coefficient * std::log(factor) + 1.0);
 }
 
+std::vector<float> LongRopeFrequencies(uint32_t width, double theta,
+                                       const LongRopeScaling& scaling) {
+  const std::vector<double>& factors = scaling.context_positions > scaling.original_positions
+                                           ? scaling.long_factors
+                                           : scaling.short_factors;
+  const auto pairs = static_cast<uint32_t>(std::min<size_t>(width / 2, factors.size()));
+  std::vector<float> inv_freq;
+  for (uint32_t pair = 0; pair < pairs; ++pair) {
+    inv_freq.push_back(static_cast<float>(Frequency(pair, width, theta) / factors[pair]));
+  }
+  return inv_freq;
+}
+
+float LongRopeMscale(double factor, uint32_t original_positions) {
+  if (factor <= 1.0) return 1.0F;
+  return static_cast<float>(
+      std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original_positions))));
+}
+
 }  // namespace cairn

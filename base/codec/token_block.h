@@ -23,8 +23,8 @@ inline constexpr size_t kTokenBlockHeaderBytes = 12;
 inline constexpr size_t kMaxBlockTokens = size_t{1} << 24;
 inline constexpr int kDefaultTokenLevel = 3;
 
-// The block of up to kMaxBlockTokens tokens, at most kTokenBlockHeaderBytes + 4 bytes a token long.
-// `level` is zstd's; kInvalidArgument if zstd has no such level.
+// The block of up to kMaxBlockTokens tokens, at most kTokenBlockHeaderBytes + 4 bytes per token
+// long. `level` is zstd's; kInvalidArgument if zstd has no such level.
 Result<std::vector<std::byte>> EncodeTokens(std::span<const uint32_t> tokens,
                                             int level = kDefaultTokenLevel);
 

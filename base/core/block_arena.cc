@@ -48,7 +48,7 @@ class BlockArena::State {
   static void Deallocate(void* context, void* memory, size_t bytes, size_t alignment) {
     auto* self = static_cast<State*>(context);
     if (IsKept(bytes, alignment)) {
-      self->TakeBack(memory, RoundUpSize(bytes));
+      self->Reclaim(memory, RoundUpSize(bytes));
     } else {
       self->from_.deallocate(self->from_.context, memory, bytes, alignment);
     }
@@ -95,7 +95,7 @@ class BlockArena::State {
     return memory;
   }
 
-  void TakeBack(void* memory, size_t rounded) {
+  void Reclaim(void* memory, size_t rounded) {
     Kept* leaving = nullptr;
     {
       const MutexLock lock(&mutex_);

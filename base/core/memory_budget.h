@@ -56,6 +56,8 @@ class MemoryBudget {
   }
 
   uint64_t bytes() const { return bytes_; }
+  // What components took, and what caches hold.
+  uint64_t used() const { return taken_.load(std::memory_order_relaxed) + BytesOfOthers(nullptr); }
   // The remainder: bytes that only caches may have.
   uint64_t left() const {
     const uint64_t taken = taken_.load(std::memory_order_relaxed);

@@ -7,6 +7,9 @@
 //
 //   if (CAIRN_KEPT(kSyncSnapshot)) CAIRN_RETURN_IF_ERROR(file_->Sync());
 //   if (CAIRN_KEPT(kHashOfStrip) && hash != entry.hash) return Damaged(...);
+//
+// A new step: a row below, CAIRN_KEPT at the step, and a test that fails without it. Then
+// `tools/mutations --record NAME` shows which test that is.
 #pragma once
 
 // X(name, kind, what happens without it)
@@ -54,13 +57,17 @@
   X(kHistoryIsDrawn, "ordering", "an opening or a copy keeps the name of the history before")    \
   X(kHistoryIsCompared, "ordering", "a follower goes on with files of another history")          \
   X(kEpochBeforeCut, "ordering", "a salvage cuts before MANIFEST says which epochs were used")   \
+  X(kSetAsideLast, "ordering", "a damaged table moves before MANIFEST goes without it")          \
   X(kCleanEndBeforeCut, "ordering", "a segment is cut before its clean end is on the medium")    \
+  X(kCushion, "space", "the log is poisoned by a full disk that copies on write")                \
+  X(kCushionWhole, "space", "data takes the room that is kept for giving space back")            \
   X(kStopPoolBeforeCut, "ordering", "a segment gets blocks again after a close has cut it")      \
   X(kBlocksBeforeGroup, "ordering", "a group goes where its segment has no blocks yet")          \
   X(kFlushBeforeExpected, "ordering", "an append overtakes what was accepted to be coalesced")   \
   X(kPinOfReader, "liveness", "a log segment goes while somebody reads it")                      \
   X(kPinOfTable, "liveness", "a table goes while somebody reads it")                             \
   X(kPinOfParts, "liveness", "the log is replayed from behind the parts of a large append")      \
+  X(kRescueCertain, "liveness", "an index that lost a table shows what is older than that")      \
   X(kLiveOrphans, "liveness", "tables that nothing names stay for ever")                         \
   X(kLiveFork, "liveness", "a branch does not keep alive what it was forked from")               \
   X(kLiveBytes, "liveness", "what dies in a table is not counted")                               \
@@ -75,10 +82,12 @@
   X(kBoundOfFrame, "bound", "a frame may lie outside of its fragment")                           \
   X(kBoundOfField, "bound", "a field may pass the end of its record")                            \
   X(kBoundOfView, "bound", "a KV view may miss layers of its group")                             \
+  X(kKeysTurned, "place", "keys come to other positions as they were")                           \
   X(kHoldDirectory, "place", "files are looked up by the path that the store was opened with")   \
   X(kLockIsOurs, "place", "a store whose LOCK is another file by now goes on writing")           \
   X(kAboveStandard, "place", "a file may become what the process takes for its stderr")          \
   X(kFutureIsNow, "clock", "a branch stays newest as long as the clock was once ahead")          \
+  X(kTtlFromOpening, "clock", "a clock that was behind lets all expire once it is right")        \
   X(kNoCancel, "place", "a thread that is cancelled in a call leaves others waiting")            \
   X(kNotInChild, "place", "a child of fork() goes on with what is its parent's")                 \
   X(kProveTable, "ordering", "the log is given back for a table that was not read again")        \
@@ -101,6 +110,7 @@
   X(kDerivedOfEvicted, "derived", "what is derived outlives KV that is evicted")                 \
   X(kLeaseOfDerived, "derived", "content may change in place while something is derived of it")  \
   X(kLeaseOfHit, "liveness", "content may change in place while a find has it on lease")         \
+  X(kLeaseOfDead, "liveness", "a lease outlives its content, and its bytes stay counted")        \
   X(kStaleHit, "liveness", "a hit is served though other tokens have taken its place")           \
   X(kHintsBeforeTree, "ordering", "the index of the tree gets ahead of the hints")               \
   X(kObjectWhole, "liveness", "an object loses its bytes and is there by its name still")        \

@@ -52,7 +52,7 @@ class CAIRN_CAPABILITY("mutex") Mutex {
 
   void Lock() CAIRN_ACQUIRE() { mutex_.lock(); }
   void Unlock() CAIRN_RELEASE() { mutex_.unlock(); }
-  // Tells the analysis something that it cannot see; does nothing.
+  // States to the analysis what it cannot see; does nothing.
   void AssertHeld() const CAIRN_ASSERT_CAPABILITY(this) {}
 
  private:

@@ -17,7 +17,7 @@ Status OutOfMemory();  // kOutOfMemory. Allocates nothing.
 // only exception that can arise in the library. It crosses neither the API nor the end of a
 // thread's job.
 template <typename Call>
-auto Guarded(Call&& call) {
+auto CatchBadAlloc(Call&& call) {
   using Returned = std::conditional_t<std::is_void_v<decltype(call())>, Status, decltype(call())>;
   try {
     if constexpr (std::is_void_v<decltype(call())>) {

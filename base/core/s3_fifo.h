@@ -31,8 +31,8 @@
 namespace cairn {
 
 struct S3FifoCosts {
-  uint64_t entry_bytes = 0;  // Of a payload, beside its own.
-  uint64_t name_bytes = 0;   // Of a name alone.
+  uint64_t entry_bytes = 0;  // Overhead of a payload, beside its own bytes.
+  uint64_t name_bytes = 0;   // Cost of a name alone.
   uint64_t names_share = 1;  // Names take this part of the capacity at most: 1 / names_share.
 };
 
@@ -187,7 +187,7 @@ class S3Fifo {
     std::unordered_map<Name, typename List::iterator, Hash> entries CAIRN_GUARDED_BY(mutex);
   };
   struct Change {
-    uint64_t capacity;  // Of the shard.
+    uint64_t capacity;  // The shard's.
     List* leaving;      // Freed without the lock.
   };
   static constexpr uint8_t kUsesMax = 3;

@@ -39,7 +39,7 @@ class SlabArena::State {
   static void Deallocate(void* context, void* memory, size_t bytes, size_t alignment) {
     auto* self = static_cast<State*>(context);
     if (self->IsFrame(bytes, alignment)) {
-      self->TakeBack(memory, RoundUpSize(bytes));
+      self->Reclaim(memory, RoundUpSize(bytes));
     } else {
       self->from_.deallocate(self->from_.context, memory, bytes, alignment);
     }
@@ -128,8 +128,7 @@ class SlabArena::State {
     auto slab = std::unique_ptr<Slab>(new (std::nothrow) Slab);
     if (slab == nullptr) return nullptr;
     slab->frame_bytes = rounded;
-    // Rounds to the nearest, so that a slab of frames of a power of two does not lose one for its
-    // cells.
+    // Rounds to the nearest, so that a slab of power-of-two frames does not lose one for its cells.
     slab->places = static_cast<uint32_t>(
         std::max<size_t>(1, (slab_bytes_ + slab->stride() / 2) / slab->stride()));
     void* const memory = from_.allocate(from_.context, slab->bytes(), AlignmentOf(*slab));
@@ -154,7 +153,7 @@ class SlabArena::State {
     return reinterpret_cast<std::byte*>(cell) + kSlabCell;
   }
 
-  void TakeBack(void* memory, size_t rounded) {
+  void Reclaim(void* memory, size_t rounded) {
     auto* const cell = reinterpret_cast<Cell*>(static_cast<std::byte*>(memory) - kSlabCell);
     Slab* const slab = cell->slab;
     bool leaves = false;

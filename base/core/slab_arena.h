@@ -8,9 +8,8 @@
 //   cell:   64 bytes: which slab it is, and the next free one; so neighbouring frames begin at
 //           different offsets in their pages, and copies between them do not alias
 //
-// Size classes are those of base/core/size_classes.h. Memory
-// smaller than kSlabFrameMin, larger than half a slab, or aligned
-// to more than a cell comes straight from the other allocator.
+// Size classes are those of base/core/size_classes.h. Memory smaller than kSlabFrameMin, larger
+// than half a slab, or aligned to more than a cell comes straight from the other allocator.
 //
 // An empty slab is kept while all free places together are at most `keep_bytes`; Trim, called now
 // and then, frees those that nobody used since the last call. Free places of other slabs stay:

@@ -78,9 +78,9 @@ void DieBadResult(const char* why) {
   std::abort();
 }
 
-void DieBadResult(const char* why, const std::source_location& where) {
-  std::fprintf(stderr, "cairn: %s:%u: read the value of a failed Result: %s\n", where.file_name(),
-               static_cast<unsigned>(where.line()), why);
+void DieBadResult(const char* why, const CodeLocation& where) {
+  std::fprintf(stderr, "cairn: %s:%u: read the value of a failed Result: %s\n", where.file,
+               where.line, why);
   std::abort();
 }
 }  // namespace internal

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <iterator>
 
 namespace cairn {
 
@@ -13,7 +15,7 @@ struct Character {
   size_t bytes = 0;  // 0: the text does not begin with one in UTF-8.
 };
 
-// Of a text that is not empty.
+// Decodes the first character. REQUIRES: the text is not empty.
 Character FirstOf(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -67,5 +69,17 @@ std::string EscapedWith(std::string_view text, std::string_view more) {
 std::string Printable(std::string_view text) { return EscapedWith(text, ""); }
 std::string Escaped(std::string_view text) { return EscapedWith(text, "\"\\"); }
 std::string Quoted(std::string_view text) { return '"' + Escaped(text) + '"'; }
+
+std::string BytesText(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  char text[32];
+  const bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
+  std::snprintf(text, sizeof text, whole || value >= 100 ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
+  return text;
+}
 
 }  // namespace cairn

@@ -4,6 +4,7 @@
 // it can neither begin a line of its own nor control a terminal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,8 @@ std::string Escaped(std::string_view text);
 
 // Escaped, between quotes: for messages.
 std::string Quoted(std::string_view text);
+
+// As `df -h` does, in powers of 1024: "64 MiB", "1.5 KiB", "812 B".
+std::string BytesText(uint64_t bytes);
 
 }  // namespace cairn

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A file system in front of another, for a store that keeps files open which
-// it could do without: if a file must be opened and the process has no
-// descriptor left, it closes those first. Otherwise the log's next segment
-// might get no descriptor while dozens of files are open that nobody reads.
+// A file system in front of another, for a store that keeps files open which it could do without:
+// if a file must be opened and the process has no descriptor left, it closes those first. Otherwise
+// the log's next segment might get no descriptor while dozens of files are open that nobody reads.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Several stacks on one thread, and the switch between them: it pushes and pops the registers that
-// the calling convention preserves, without a system call. The sanitizers are told.
+// the calling convention preserves, without a system call. It reports each switch to the
+// sanitizers.
 #pragma once
 
 #include <cstddef>

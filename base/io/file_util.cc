@@ -67,7 +67,7 @@ Status CopyRange(File& from, File& to, uint64_t begin, uint64_t end, std::span<s
 }
 
 Status RemoveIfExists(FileSystem& files, const std::string& path) {
-  return Guarded([&] {
+  return CatchBadAlloc([&] {
     Status status = files.Remove(path);
     return status.code() == StatusCode::kNotFound ? Status() : status;
   });

@@ -40,7 +40,7 @@ Status RemoveIfExists(FileSystem& files, const std::string& path);
 // Maps kNotFound, and a read beyond the end, to kCorruption, for files that must exist.
 Status MissingIsCorruption(const Status& status);
 
-// Ok as well when the directory is there. Not its parents; not durable by itself.
+// Ok also if the directory exists. Creates no parents, and does not sync the name.
 Status CreateDirectoryIfMissing(FileSystem& files, const std::string& path);
 
 }  // namespace cairn::io

@@ -2,16 +2,17 @@
 #include "base/io/fork_memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
+
+#include "base/io/page_bytes.h"
 
 namespace cairn::io {
 
 namespace {
 
 void Advise(std::span<std::byte> memory, int advice) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t page = PageBytes();
   const auto begin = (reinterpret_cast<uintptr_t>(memory.data()) + page - 1) / page * page;
   const auto end = reinterpret_cast<uintptr_t>(memory.data() + memory.size()) / page * page;
   if (begin < end) static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, advice));

@@ -5,25 +5,25 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/io/page_bytes.h"
 
 namespace cairn::io {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 constexpr size_t kAlignment = 256;
 
 }  // namespace
 
 GuardedMemory::GuardedMemory(size_t bytes)
-    : mapped_bytes_(AlignUp(bytes, kPageBytes) + kPageBytes),
+    : mapped_bytes_(AlignUp(bytes, PageBytes()) + PageBytes()),
       memory_(mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                    0)) {
   if (memory_ == MAP_FAILED) {
     memory_ = nullptr;
     return;
   }
-  std::byte* const end = static_cast<std::byte*>(memory_) + mapped_bytes_ - kPageBytes;
-  CAIRN_CHECK(mprotect(end, kPageBytes, PROT_NONE) == 0);
+  std::byte* const end = static_cast<std::byte*>(memory_) + mapped_bytes_ - PageBytes();
+  CAIRN_CHECK(mprotect(end, PageBytes(), PROT_NONE) == 0);
   data_ = end - AlignUp(bytes, kAlignment);
 }
 

@@ -2,6 +2,7 @@
 #include "base/io/memory_file_system.h"
 
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -255,7 +256,7 @@ Result<std::unique_ptr<FileLock>> MemoryFileSystem::Lock(const std::string& path
     if (found == nodes_.end()) return OsError(ENOENT, "open", path);
     node = found->second;
   }
-  if (node->locked.exchange(true)) return LockedElsewhere(path);
+  if (node->locked.exchange(true)) return LockedElsewhere(path, getpid());
   return std::unique_ptr<FileLock>(std::make_unique<MemoryLock>(this, path, std::move(node)));
 }
 

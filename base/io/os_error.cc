@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io/os_error.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -41,7 +43,7 @@ std::string DescribeErrno(int error) {
 }
 
 Status OsError(int error, std::string_view call, std::string_view path) {
-  return Guarded([&] {
+  return CatchBadAlloc([&] {
     return Status(CodeOfErrno(error),
                   std::string(call) + " " + std::string(path) + ": " + DescribeErrno(error),
                   ReasonOfErrno(error));
@@ -50,7 +52,7 @@ Status OsError(int error, std::string_view call, std::string_view path) {
 
 Status OsError(int error, std::string_view call, std::string_view path, uint64_t offset,
                uint64_t length) {
-  return Guarded([&] {
+  return CatchBadAlloc([&] {
     return Status(CodeOfErrno(error), std::string(call) + " " + std::string(path) + ": offset " +
                                           std::to_string(offset) + ", length " +
                                           std::to_string(length) + ": " + DescribeErrno(error));
@@ -58,7 +60,7 @@ Status OsError(int error, std::string_view call, std::string_view path, uint64_t
 }
 
 Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64_t transferred) {
-  return Guarded([&] {
+  return CatchBadAlloc([&] {
     return Status(StatusCode::kIoError,
                   "read " + std::string(path) + ": offset " + std::to_string(offset) + ", length " +
                       std::to_string(length) + ": the file ends after " +
@@ -67,13 +69,33 @@ Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64
   });
 }
 
-Status LockedElsewhere(std::string_view path) {
-  return Status(StatusCode::kLocked, "lock " + std::string(path) +
-                                         ": held by another opening, in this process or another");
+Status LockedElsewhere(std::string_view path, int64_t holder) {
+  return CatchBadAlloc([&] {
+    std::string by = "another opening, in this process or another";
+    if (holder == getpid()) by = "another opening in this process";
+    if (holder != 0 && holder != getpid()) by = "process " + std::to_string(holder);
+    return Status(StatusCode::kLocked, "lock " + std::string(path) + ": held by " + by);
+  });
+}
+
+Status LinkIsFound(std::string_view call, std::string_view path) {
+  return CatchBadAlloc([&] {
+    return Status(StatusCode::kIoError,
+                  std::string(call) + " " + std::string(path) +
+                      ": it is a symbolic link; links within a store are not followed");
+  });
+}
+
+Status DescriptorIsLost(std::string_view path, int fd) {
+  return CatchBadAlloc([&] {
+    return Status(StatusCode::kIoError,
+                  std::string(path) + ": its descriptor " + std::to_string(fd) +
+                      " was closed by this program, and may be another file's now");
+  });
 }
 
 Status LockIsLost(std::string_view path) {
-  return Guarded([&] {
+  return CatchBadAlloc([&] {
     return Status(StatusCode::kLocked,
                   "lock " + std::string(path) +
                       ": the file that is held was removed or replaced; another may write here");

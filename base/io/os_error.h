@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors of the operating system as a Status. Every backend, also in
-// memory, makes its errors here, so that a caller gets the same code and
-// the same text from all. If there is no memory for the text it is
-// kOutOfMemory: reaping requests, and threads of a pool, must not throw.
+// Errors of the operating system as a Status. Every backend, also in memory, makes its errors here,
+// so that a caller gets the same code and the same text from all. If there is no memory for the
+// text it is kOutOfMemory: reaping requests, and threads of a pool, must not throw.
 #pragma once
 
 #include <cerrno>
@@ -43,8 +42,14 @@ Status OsError(int error, std::string_view call, std::string_view path, uint64_t
 // A read that met the end of the file after `transferred` bytes.
 Status EndOfFile(std::string_view path, uint64_t offset, uint64_t length, uint64_t transferred);
 
-// Another holder has the lock.
-Status LockedElsewhere(std::string_view path);
+// Another holder has the lock: that process, or 0 if it is not known.
+Status LockedElsewhere(std::string_view path, int64_t holder);
+
+// There is a symbolic link where only files and directories may be.
+Status LinkIsFound(std::string_view call, std::string_view path);
+
+// The descriptor `fd` of that file was closed by somebody else, and may be another file's now.
+Status DescriptorIsLost(std::string_view path, int fd);
 
 // The file that we hold has lost its name.
 Status LockIsLost(std::string_view path);

@@ -19,7 +19,7 @@ class ParallelFor::Loop {
 
   void Work() {
     for (size_t i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
-      Status status = Guarded([&] { return (*job_)(i); });
+      Status status = CatchBadAlloc([&] { return (*job_)(i); });
       if (!status.ok()) Fail(std::move(status));
     }
   }
@@ -78,11 +78,11 @@ Status ParallelFor::Run(const std::function<Status()>& foreground, size_t count,
         loop->Help();
       });
     } catch (const std::bad_alloc&) {
-      posted_->fetch_sub(1);  // The helpers that are there do it.
+      posted_->fetch_sub(1);  // The helpers posted so far do it.
       break;
     }
   }
-  Status status = Guarded(foreground);
+  Status status = CatchBadAlloc(foreground);
   if (status.ok()) {
     loop->Work();
   } else {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include "base/core/check.h"
 #include "base/core/zeros.h"
@@ -60,7 +61,8 @@ Status CheckIsFile(int fd, const std::string& path) {
 // As OpenPosix, -1 with errno. Only a new file gets the mode; to know that it is new, it must be
 // made by a call that makes it or fails.
 int OpenAt(const PosixPlace& place, const OpenOptions& options, uint32_t mode) {
-  const int access = O_CLOEXEC | O_NONBLOCK | (options.write ? O_RDWR : O_RDONLY);
+  const int access =
+      O_CLOEXEC | O_NONBLOCK | place.no_follow() | (options.write ? O_RDWR : O_RDONLY);
   const auto open_it = [&](int more) {
     return RetryInterrupted(
         [&] { return openat(place.directory, place.name.c_str(), access | more, mode); });
@@ -77,6 +79,11 @@ int OpenAt(const PosixPlace& place, const OpenOptions& options, uint32_t mode) {
   return made;
 }
 
+uint64_t NewFileId() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 const char* CallName(Request::Kind kind) {
   switch (kind) {
     case Request::Kind::kRead: return "pread";
@@ -91,8 +98,9 @@ const char* CallName(Request::Kind kind) {
 
 Result<UniqueFd> OpenPosix(const std::string& path, const PosixPlace& place,
                            const OpenOptions& options, uint32_t mode) {
+  CAIRN_RETURN_IF_ERROR(place.Check(path));
   UniqueFd fd(OpenAt(place, options, mode));
-  if (!fd.valid()) return OsError(errno, "open", path);
+  if (!fd.valid()) return LookupError(errno, "open", path, place);
   CAIRN_RETURN_IF_ERROR(CheckIsFile(fd.get(), path));
   return fd;
 }
@@ -110,15 +118,34 @@ Result<std::unique_ptr<PosixFile>> PosixFile::Open(const std::string& path, cons
 }
 
 PosixFile::PosixFile(std::string path, UniqueFd fd, bool direct)
-    : path_(std::move(path)), fd_(std::move(fd)), direct_(direct) {}
+    : path_(std::move(path)), fd_(std::move(fd)), id_(NewFileId()), direct_(direct) {}
+
+PosixFile::~PosixFile() {
+  const MutexLock lock(&mutex_);
+  for (const std::weak_ptr<FileHolder>& one : holders_) {
+    if (const std::shared_ptr<FileHolder> holder = one.lock()) holder->Forget(id_);
+  }
+}
+
+void PosixFile::AddHolder(std::shared_ptr<FileHolder> holder) {
+  const MutexLock lock(&mutex_);
+  std::erase_if(holders_, [](const auto& one) { return one.expired(); });
+  const bool known = std::any_of(holders_.begin(), holders_.end(),
+                                 [&](const auto& one) { return one.lock() == holder; });
+  if (!known) holders_.push_back(std::move(holder));
+}
 
 Result<uint64_t> PosixFile::Size() {
   struct stat status;
-  if (fstat(fd(), &status) != 0) return OsError(errno, "fstat", path_);
+  if (fstat(fd(), &status) != 0) {
+    return errno == EBADF ? DescriptorIsLost(path_, fd()) : OsError(errno, "fstat", path_);
+  }
+  if (!fd_.Is(status)) return DescriptorIsLost(path_, fd());
   return static_cast<uint64_t>(status.st_size);
 }
 
 Status PosixFile::Truncate(uint64_t bytes) {
+  CAIRN_RETURN_IF_ERROR(CheckDescriptor());
   if (RetryInterrupted([&] { return ftruncate(fd(), static_cast<off_t>(bytes)); }) == 0) return {};
   return OsError(errno, "ftruncate", path_, 0, bytes);
 }
@@ -126,16 +153,34 @@ Status PosixFile::Truncate(uint64_t bytes) {
 Status PosixFile::Allocate(uint64_t begin, uint64_t end) {
   CAIRN_ASSIGN_OR_RETURN(const uint64_t old_bytes, Size());
   if (begin >= end) return {};
-  const auto from = static_cast<off_t>(begin), length = static_cast<off_t>(end - begin);
-  Status status;
-  if (RetryInterrupted([&] { return fallocate(fd(), 0, from, length); }) != 0) {
-    status = errno == EOPNOTSUPP || errno == ENOSYS
-                 ? WriteZeros(begin, end)
-                 : OsError(errno, "fallocate", path_, begin, end - begin);
-  }
+  const Status status = AllocateBlocks(begin, end);
   // A full disk must not stay full because of a partial allocation.
   if (!status.ok()) (void)Truncate(old_bytes);
   return status;
+}
+
+// A signal ends the call, and some file systems then undo all of it: a program with a fast timer
+// would come no further. So each interrupted piece is tried again as two halves, and without any
+// progress for a while it is an error.
+Status PosixFile::AllocateBlocks(uint64_t begin, uint64_t end) {
+  constexpr uint64_t kSmallestPiece = 1 << 20;
+  constexpr std::chrono::seconds kPatience(2);
+  uint64_t piece = end - begin;
+  auto progress = std::chrono::steady_clock::now();
+  while (begin < end) {
+    const uint64_t length = std::min(piece, end - begin);
+    if (fallocate(fd(), 0, static_cast<off_t>(begin), static_cast<off_t>(length)) == 0) {
+      begin += length;
+      progress = std::chrono::steady_clock::now();
+      continue;
+    }
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return WriteZeros(begin, end);
+    if (errno != EINTR || std::chrono::steady_clock::now() - progress > kPatience) {
+      return OsError(errno, "fallocate", path_, begin, length);
+    }
+    piece = std::max(kSmallestPiece, length / 2);
+  }
+  return {};
 }
 
 // If nothing else can allocate blocks: writes zeros, into the holes below the file's length and
@@ -152,7 +197,7 @@ Status PosixFile::WriteZeros(uint64_t begin, uint64_t end) {
   };
   const uint64_t within = std::min(end, old_bytes);
   for (uint64_t at = begin; at < within;) {
-    // A file system that cannot tell reports no holes.
+    // A file system that does not track holes reports none.
     const off_t hole = lseek(fd(), static_cast<off_t>(at), SEEK_HOLE);
     if (hole < 0 || static_cast<uint64_t>(hole) >= within) break;
     const off_t data = lseek(fd(), hole, SEEK_DATA);
@@ -188,6 +233,7 @@ int64_t PosixFile::Issue(const Request& request) {
 void PosixFile::Run(Request& request) {
   constexpr int kAgainLimit = 100;
   constexpr timespec kAgainPause{0, 1'000'000};
+  if (request.status = CheckDescriptor(); !request.status.ok()) return;
   int again = 0;
   for (;;) {
     const int64_t answer = Issue(request);

@@ -39,24 +39,18 @@ constexpr KnownFileSystem kKnownFileSystems[] = {
 // false.
 bool AcceptsDirectIo(const PosixPlace& place) {
   const auto open_it = [&](int flags) {
-    return UniqueFd(openat(place.directory, place.name.c_str(), flags | O_CLOEXEC, 0600));
+    return UniqueFd(openat(place.directory, place.name.c_str(),
+                           flags | O_CLOEXEC | O_NONBLOCK | place.no_follow(), 0600));
   };
   UniqueFd fd = open_it(O_TMPFILE | O_RDWR);
   if (!fd.valid() && errno == ENOTDIR) fd = open_it(O_RDONLY);
   return fd.valid() && fcntl(fd.get(), F_SETFL, O_DIRECT) == 0;
 }
 
-Result<UniqueFd> OpenDirectory(const std::string& path, const PosixPlace& place) {
-  const auto open_it = [&](int access) {
-    return UniqueFd(RetryInterrupted([&] {
-      return openat(place.directory, place.name.c_str(), access | O_DIRECTORY | O_CLOEXEC);
-    }));
-  };
-  UniqueFd fd = open_it(O_RDONLY);
-  // Names can be looked up from a directory that one may not read.
-  if (!fd.valid() && errno == EACCES) fd = open_it(O_PATH);
-  if (!fd.valid()) return OsError(errno, "open", path);
-  return fd;
+// Whether it has a part "..", which means names, and not what is held.
+bool LeadsUp(std::string_view path) {
+  return path == ".." || path.starts_with("../") || path.ends_with("/..") ||
+         path.find("/../") != std::string_view::npos;
 }
 
 Status SyncNow(int fd, const std::string& path) {
@@ -71,12 +65,9 @@ Status SyncNow(int fd, const std::string& path) {
 // ---------------------------------------------------------------- looking up paths
 
 Result<std::shared_ptr<FileSystem>> PosixFileSystem::Hold(const std::string& path) {
-  auto held = std::make_shared<HeldDirectory>();
-  const std::string parent = ParentPath(path);
-  held->path = WithoutTrailingSlashes(path);
-  held->name = BaseName(path);
-  CAIRN_ASSIGN_OR_RETURN(held->directory, OpenDirectory(path, PlaceOf(path)));
-  CAIRN_ASSIGN_OR_RETURN(held->parent, OpenDirectory(parent, PlaceOf(parent)));
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace directory, PlaceOf(path));
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace parent, PlaceOf(ParentPath(path)));
+  CAIRN_ASSIGN_OR_RETURN(auto held, HeldDirectory::Open(path, directory, parent));
   auto files = std::make_shared<PosixFileSystem>(name_, new_queue_, file_mode_);
   files->held_ = held_;
   files->held_.push_back(std::move(held));
@@ -84,67 +75,70 @@ Result<std::shared_ptr<FileSystem>> PosixFileSystem::Hold(const std::string& pat
 }
 
 // The innermost held directory that the path leads into.
-const PosixFileSystem::HeldDirectory* PosixFileSystem::HolderOf(std::string_view path) const {
+const HeldDirectory* PosixFileSystem::HolderOf(std::string_view path) const {
   const HeldDirectory* holder = nullptr;
   for (const auto& held : held_) {
-    const std::string_view root = held->path;
+    const std::string_view root = held->path();
     const bool inside = path.starts_with(root) &&
                         (path.size() == root.size() || root == "/" || path[root.size()] == '/');
-    if (inside && (holder == nullptr || holder->path.size() <= root.size())) holder = held.get();
+    if (inside && (holder == nullptr || holder->path().size() <= root.size())) holder = held.get();
   }
   return holder;
 }
 
-PosixPlace PosixFileSystem::PlaceOf(std::string_view path, Of of) const {
-  if (const HeldDirectory* held = HolderOf(path); held != nullptr) {
-    std::string_view rest = path.substr(held->path.size());
+Result<PosixPlace> PosixFileSystem::PlaceOf(const std::string& path, Of of) const {
+  if (const HeldDirectory* held = HolderOf(path); held != nullptr && !LeadsUp(path)) {
+    std::string_view rest = std::string_view(path).substr(held->path().size());
     while (rest.starts_with('/')) rest.remove_prefix(1);
-    if (!rest.empty()) return {held->directory.get(), std::string(rest)};
-    if (of == Of::kName) return {held->parent.get(), held->name};
-    return {held->directory.get(), "."};
+    if (!rest.empty()) return held->Beneath(rest, path);
+    return of == Of::kName ? held->NameInParent() : held->Itself();
   }
   for (const auto& held : held_) {
-    if (of == Of::kContent && WithoutTrailingSlashes(path) == ParentPath(held->path)) {
-      return {held->parent.get(), "."};
+    if (of == Of::kContent && WithoutTrailingSlashes(path) == ParentPath(held->path())) {
+      return held->Parent();
     }
   }
-  return {AT_FDCWD, std::string(path)};
+  return PosixPlace{.name = path};
+}
+
+// For calls that take no descriptor of their own.
+Result<PosixPlace> PosixFileSystem::CheckedPlaceOf(const std::string& path, Of of) const {
+  Result<PosixPlace> place = PlaceOf(path, of);
+  if (place.ok()) CAIRN_RETURN_IF_ERROR(place->Check(path));
+  return place;
 }
 
 Result<bool> PosixFileSystem::IsReplaced(const std::string& path) {
   const HeldDirectory* held = HolderOf(path);
-  if (held == nullptr || held->path != WithoutTrailingSlashes(path)) return false;
-  struct stat ours, named;
-  if (fstat(held->directory.get(), &ours) != 0) return OsError(errno, "fstat", path);
-  if (fstatat(held->parent.get(), held->name.c_str(), &named, 0) != 0) {
-    if (errno == ENOENT) return false;
-    return OsError(errno, "stat", path);
-  }
-  return ours.st_ino != named.st_ino || ours.st_dev != named.st_dev;
+  if (held == nullptr || held->path() != WithoutTrailingSlashes(path)) return false;
+  return held->IsReplaced();
 }
 
 // ---------------------------------------------------------------- files and names
 
 Result<std::unique_ptr<File>> PosixFileSystem::Open(const std::string& path,
                                                     const OpenOptions& options) {
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, PlaceOf(path));
   CAIRN_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
-                         PosixFile::Open(path, PlaceOf(path), options, file_mode_));
+                         PosixFile::Open(path, place, options, file_mode_));
   return file;
 }
 
 Result<FileInfo> PosixFileSystem::Info(const std::string& path) {
-  const PosixPlace place = PlaceOf(path);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, CheckedPlaceOf(path));
   struct stat status;
-  if (fstatat(place.directory, place.name.c_str(), &status, 0) != 0) {
-    return OsError(errno, "stat", path);
+  if (fstatat(place.directory, place.name.c_str(), &status, place.at_no_follow()) != 0) {
+    return LookupError(errno, "stat", path, place);
   }
+  if (S_ISLNK(status.st_mode)) return LinkIsFound("stat", path);
   return FileInfo{.bytes = static_cast<uint64_t>(status.st_size),
                   .allocated_bytes = static_cast<uint64_t>(status.st_blocks) * 512,
                   .is_directory = S_ISDIR(status.st_mode)};
 }
 
 Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {
-  const PosixPlace old_place = PlaceOf(from, Of::kName), new_place = PlaceOf(to, Of::kName);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace old_place, CheckedPlaceOf(from, Of::kName));
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace new_place, CheckedPlaceOf(to, Of::kName));
   if (renameat(old_place.directory, old_place.name.c_str(), new_place.directory,
                new_place.name.c_str()) == 0) {
     return {};
@@ -153,16 +147,24 @@ Status PosixFileSystem::Rename(const std::string& from, const std::string& to) {
 }
 
 Result<bool> PosixFileSystem::Link(const std::string& from, const std::string& to) {
-  const PosixPlace source = PlaceOf(from, Of::kName), target = PlaceOf(to, Of::kName);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace source, CheckedPlaceOf(from, Of::kName));
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace target, CheckedPlaceOf(to, Of::kName));
+  struct stat status;
   if (linkat(source.directory, source.name.c_str(), target.directory, target.name.c_str(), 0) ==
       0) {
-    return true;
+    // The call follows no symbolic link, it gives it a second name.
+    if (fstatat(target.directory, target.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISLNK(status.st_mode)) {
+      return true;
+    }
+    unlinkat(target.directory, target.name.c_str(), 0);
+    return LinkIsFound("link", from);
   }
   // Errors of Link are found before the file systems are asked, except that linking a directory is
   // EPERM, as is a file system without hard links.
-  struct stat status;
   const int error = errno;
-  if (LinkIsRefused(error) && fstatat(source.directory, source.name.c_str(), &status, 0) == 0 &&
+  if (LinkIsRefused(error) &&
+      fstatat(source.directory, source.name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
       !S_ISDIR(status.st_mode)) {
     return false;
   }
@@ -170,7 +172,7 @@ Result<bool> PosixFileSystem::Link(const std::string& from, const std::string& t
 }
 
 Status PosixFileSystem::Remove(const std::string& path) {
-  const PosixPlace place = PlaceOf(path, Of::kName);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, CheckedPlaceOf(path, Of::kName));
   if (unlinkat(place.directory, place.name.c_str(), 0) == 0) return {};
   if (errno != EISDIR) return OsError(errno, "unlink", path);
   if (unlinkat(place.directory, place.name.c_str(), AT_REMOVEDIR) == 0) return {};
@@ -179,7 +181,7 @@ Status PosixFileSystem::Remove(const std::string& path) {
 
 Status PosixFileSystem::CreateDirectory(const std::string& path) {
   const mode_t mode = file_mode_ | (file_mode_ & 0444) >> 2;  // Readers may enter.
-  const PosixPlace place = PlaceOf(path, Of::kName);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, CheckedPlaceOf(path, Of::kName));
   if (mkdirat(place.directory, place.name.c_str(), mode) != 0) return OsError(errno, "mkdir", path);
   // The umask removed some bits; a file system without modes refuses, and then there are none to
   // keep.
@@ -190,14 +192,14 @@ Status PosixFileSystem::CreateDirectory(const std::string& path) {
 // A held directory needs no further descriptor: new names must become durable also when the process
 // has none left.
 Status PosixFileSystem::SyncDirectory(const std::string& path) {
-  const PosixPlace place = PlaceOf(path);
-  if (place.directory != AT_FDCWD && place.name == ".") return SyncNow(place.directory, path);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, CheckedPlaceOf(path));
+  if (place.IsHeldDirectory()) return SyncNow(place.directory, path);
   CAIRN_ASSIGN_OR_RETURN(const UniqueFd fd, OpenDirectory(path, place));
   return SyncNow(fd.get(), path);
 }
 
 Result<std::vector<std::string>> PosixFileSystem::List(const std::string& path) {
-  const PosixPlace place = PlaceOf(path);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, PlaceOf(path));
   CAIRN_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(path, place));
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd.get()), closedir);
   if (directory == nullptr) return OsError(errno, "opendir", path);
@@ -216,25 +218,28 @@ Result<std::vector<std::string>> PosixFileSystem::List(const std::string& path) 
 }
 
 Result<std::unique_ptr<FileLock>> PosixFileSystem::Lock(const std::string& path) {
-  return TakePosixLock(path, PlaceOf(path), file_mode_);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, PlaceOf(path));
+  return TakePosixLock(path, place, file_mode_);
 }
 
 Result<bool> PosixFileSystem::IsLocked(const std::string& path) {
-  return IsPosixLocked(path, PlaceOf(path));
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, PlaceOf(path));
+  return IsPosixLocked(path, place);
 }
 
 // For a held directory without a further descriptor: a store must know the free space when the
 // process has no descriptor left.
 Result<struct statfs> PosixFileSystem::VolumeOf(const std::string& path) const {
-  const PosixPlace place = PlaceOf(path);
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, CheckedPlaceOf(path));
   struct statfs status;
   if (place.directory == AT_FDCWD) {
     if (statfs(place.name.c_str(), &status) == 0) return status;
-  } else if (place.name == ".") {
+  } else if (place.IsHeldDirectory()) {
     if (fstatfs(place.directory, &status) == 0) return status;
   } else {
-    const UniqueFd fd(openat(place.directory, place.name.c_str(), O_PATH | O_CLOEXEC));
-    if (!fd.valid()) return OsError(errno, "open", path);
+    const UniqueFd fd(
+        openat(place.directory, place.name.c_str(), O_PATH | O_CLOEXEC | place.no_follow()));
+    if (!fd.valid()) return LookupError(errno, "open", path, place);
     if (fstatfs(fd.get(), &status) == 0) return status;
   }
   return OsError(errno, "statfs", path);
@@ -254,7 +259,8 @@ Result<VolumeInfo> PosixFileSystem::Volume(const std::string& path) {
     std::snprintf(text, sizeof(text), "0x%08x", magic);
     info.file_system = text;
   }
-  info.direct_io = AcceptsDirectIo(PlaceOf(path));
+  CAIRN_ASSIGN_OR_RETURN(const PosixPlace place, CheckedPlaceOf(path));
+  info.direct_io = AcceptsDirectIo(place);
   return info;
 }
 

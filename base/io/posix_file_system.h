@@ -3,8 +3,7 @@
 // Files and directories of the operating system. base/io/real_world.cc chooses the backend of
 // queued requests.
 //
-// A held directory is a descriptor, and paths below it are names that are looked up from there
-// (openat and its like).
+// Paths below a held directory are looked up from there (held_directory.h).
 #pragma once
 
 #include <sys/vfs.h>
@@ -15,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/io/held_directory.h"
 #include "base/io/posix_file.h"
 #include "base/io/unique_fd.h"
 #include "base/io/world.h"
@@ -47,15 +47,10 @@ class PosixFileSystem final : public FileSystem {
   std::unique_ptr<Queue> NewQueue(size_t depth) override { return new_queue_(depth); }
 
  private:
-  struct HeldDirectory {
-    std::string path;  // As it was given, without slashes at its end.
-    UniqueFd directory, parent;
-    std::string name;  // In the parent.
-  };
-
   // The path of a held directory may stand for the directory itself, or for its name.
   enum class Of : uint8_t { kContent, kName };
-  PosixPlace PlaceOf(std::string_view path, Of of = Of::kContent) const;
+  Result<PosixPlace> PlaceOf(const std::string& path, Of of = Of::kContent) const;
+  Result<PosixPlace> CheckedPlaceOf(const std::string& path, Of of = Of::kContent) const;
   const HeldDirectory* HolderOf(std::string_view path) const;
   Result<struct statfs> VolumeOf(const std::string& path) const;
 

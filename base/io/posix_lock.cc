@@ -13,8 +13,9 @@
 
 #include "base/core/check.h"
 #include "base/core/mutex.h"
+#include "base/io/lock_holder.h"
 #include "base/io/os_error.h"
-#include "base/io/unique_fd.h"
+#include "base/io/own_fd.h"
 
 namespace cairn::io {
 namespace {
@@ -40,11 +41,19 @@ void Unlock(int fd) {
 
 // Whether the name leads to the open file. Also true if the lookup fails, unless the name is gone:
 // a network that is slow to answer has taken nothing away.
-bool Leads(const PosixPlace& place, int fd) {
-  struct stat held, named;
-  if (fstat(fd, &held) != 0) return true;
-  if (fstatat(place.directory, place.name.c_str(), &named, 0) != 0) return errno != ENOENT;
-  return held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+bool Leads(const PosixPlace& place, const OwnFd& fd) {
+  struct stat named;
+  if (fstatat(place.directory, place.name.c_str(), &named, place.at_no_follow()) != 0) {
+    return errno != ENOENT;
+  }
+  return fd.Is(named);
+}
+
+// The process that holds the file's lock, or 0.
+pid_t Holder(const PosixPlace& place, const OwnFd& fd) {
+  struct stat file {};
+  if (fstat(fd.get(), &file) != 0) return 0;
+  return LockHolder(file, place.name.substr(place.name.rfind('/') + 1));
 }
 
 // The descriptors of all locks of the process. Never destroyed, since a fork may come at any time;
@@ -55,11 +64,11 @@ class LockFiles {
     static auto* const files = new LockFiles;
     return *files;
   }
-  void Add(int fd) {
+  void Add(const OwnFd* fd) {
     const MutexLock lock(&mutex_);
     files_.push_back(fd);
   }
-  void Remove(int fd) {
+  void Remove(const OwnFd* fd) {
     const MutexLock lock(&mutex_);
     std::erase(files_, fd);
   }
@@ -71,37 +80,45 @@ class LockFiles {
   static void BeforeFork() CAIRN_NO_THREAD_SAFETY_ANALYSIS { Get().mutex_.Lock(); }
   static void InParent() CAIRN_NO_THREAD_SAFETY_ANALYSIS { Get().mutex_.Unlock(); }
   static void InChild() CAIRN_NO_THREAD_SAFETY_ANALYSIS {
-    for (const int fd : Get().files_) close(fd);
+    for (const OwnFd* fd : Get().files_) {
+      if (fd->IsOurs()) close(fd->get());
+    }
     Get().files_.clear();
     Get().mutex_.Unlock();
   }
 
   Mutex mutex_;
-  std::vector<int> files_ CAIRN_GUARDED_BY(mutex_);
+  std::vector<const OwnFd*> files_ CAIRN_GUARDED_BY(mutex_);
 };
 
 class PosixLock final : public FileLock {
  public:
-  PosixLock(std::string path, PosixPlace place, UniqueFd fd)
-      : path_(std::move(path)), place_(std::move(place)), owner_(getpid()) {
-    LockFiles::Get().Add(fd.get());
-    fd_ = fd.Release();
+  PosixLock(std::string path, PosixPlace place, OwnFd fd)
+      : path_(std::move(path)), place_(std::move(place)), owner_(getpid()), fd_(std::move(fd)) {
+    LockFiles::Get().Add(&fd_);
   }
   // In a child made by a bare system call the open file may still be shared: so it is unlocked, not
   // only closed.
   ~PosixLock() override {
-    if (getpid() != owner_) return;
-    LockFiles::Get().Remove(fd_);
-    Unlock(fd_);
-    close(fd_);
+    if (getpid() != owner_) {
+      static_cast<void>(fd_.Release());  // The fork closed it.
+      return;
+    }
+    LockFiles::Get().Remove(&fd_);
+    if (fd_.IsOurs()) Unlock(fd_.get());
   }
-  Status Check() override { return Leads(place_, fd_) ? Status() : LockIsLost(path_); }
+  // The lock went with the descriptor, if that was closed.
+  Status Check() override {
+    CAIRN_RETURN_IF_ERROR(fd_.Check(path_));
+    CAIRN_RETURN_IF_ERROR(place_.Check(path_));
+    return Leads(place_, fd_) ? Status() : LockIsLost(path_);
+  }
 
  private:
   const std::string path_;
   const PosixPlace place_;
   const pid_t owner_;
-  int fd_ = -1;
+  OwnFd fd_;
 };
 
 }  // namespace
@@ -111,15 +128,16 @@ Result<std::unique_ptr<FileLock>> TakePosixLock(const std::string& path, const P
   constexpr int kAttempts = 6;  // With a pause after each but the last: a quarter of a second.
   constexpr timespec kPause{0, 50'000'000};
   for (int attempt = 1;; ++attempt) {
-    CAIRN_ASSIGN_OR_RETURN(UniqueFd fd,
+    CAIRN_ASSIGN_OR_RETURN(UniqueFd opened,
                            OpenPosix(path, place, {.write = true, .create = true}, mode));
+    OwnFd fd(std::move(opened));
     const int error = TryLock(fd.get());
     // If the file was removed or replaced meanwhile, begin again with the new one.
-    if (error == 0 && Leads(place, fd.get())) {
+    if (error == 0 && Leads(place, fd)) {
       return std::unique_ptr<FileLock>(std::make_unique<PosixLock>(path, place, std::move(fd)));
     }
     if (error != 0 && error != EWOULDBLOCK) return OsError(error, "fcntl(F_OFD_SETLK)", path);
-    if (attempt >= kAttempts) return LockedElsewhere(path);
+    if (attempt >= kAttempts) return LockedElsewhere(path, Holder(place, fd));
     nanosleep(&kPause, nullptr);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Lends queues of one depth, and keeps returned ones for later: making and destroying a ring costs
-// some 50 us.
+// about 50 us.
 //
 // Thread-safe; no lock is held while a queue is made or ended.
 #pragma once

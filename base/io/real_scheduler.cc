@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/io/real_scheduler.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -13,13 +15,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <cinttypes>
 #include <climits>
+#include <cstdio>
 #include <new>
+#include <span>
 #include <system_error>
 #include <thread>
 
+#include "base/codec/hash.h"
 #include "base/core/check.h"
+#include "base/io/os_error.h"
+#include "base/io/own_fd.h"
+#include "base/io/page_bytes.h"
 #include "base/io/unique_fd.h"
 
 namespace cairn::io {
@@ -71,17 +82,19 @@ class RealThread final : public Thread {
 
 class EventFdNotifier final : public Notifier {
  public:
-  EventFdNotifier() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  EventFdNotifier() : fd_(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {}
   int fd() const override { return fd_.get(); }
   // EAGAIN means "already readable" here and "already clear" below.
-  void Signal() override { (void)!eventfd_write(fd_.get(), 1); }
+  void Signal() override {
+    if (fd_.IsOurs()) (void)!eventfd_write(fd_.get(), 1);
+  }
   void Clear() override {
     eventfd_t count;
-    (void)!eventfd_read(fd_.get(), &count);
+    if (fd_.IsOurs()) (void)!eventfd_read(fd_.get(), &count);
   }
 
  private:
-  const UniqueFd fd_;
+  const OwnFd fd_;
 };
 
 }  // namespace
@@ -134,12 +147,32 @@ uint64_t RealScheduler::MonotonicNs() { return Now(CLOCK_MONOTONIC); }
 
 uint64_t RealScheduler::WallNs() { return Now(CLOCK_REALTIME); }
 
+int RealScheduler::RandomIsRefused() {
+  uint64_t value = 0;
+  const auto draw = [&] { return getrandom(&value, sizeof(value), 0); };
+  return RetryInterrupted(draw) == static_cast<ssize_t>(sizeof(value)) ? 0 : errno;
+}
+
+// A sandbox that refuses the call later, in a process that could draw when its store was opened,
+// must not end it: then 128 bits that the kernel gave the process at its start, mixed with a count
+// and the clock.
 uint64_t RealScheduler::Random64() {
   uint64_t value = 0;
-  while (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value))) {
-    CAIRN_CHECK(errno == EINTR);
+  const auto draw = [&] { return getrandom(&value, sizeof(value), 0); };
+  if (RetryInterrupted(draw) == static_cast<ssize_t>(sizeof(value))) return value;
+  static std::atomic<uint64_t> count{0};
+  struct {
+    std::array<std::byte, 16> start;
+    uint64_t count, process, monotonic_ns, wall_ns;
+  } mixed{};
+  if (const auto* start = reinterpret_cast<const std::byte*>(getauxval(AT_RANDOM))) {
+    std::copy_n(start, mixed.start.size(), mixed.start.begin());
   }
-  return value;
+  mixed.count = count.fetch_add(1);
+  mixed.process = ProcessId();
+  mixed.monotonic_ns = MonotonicNs();
+  mixed.wall_ns = WallNs();
+  return Hash(std::as_bytes(std::span(&mixed, 1)));
 }
 
 uint64_t RealScheduler::ProcessId() { return static_cast<uint64_t>(getpid()); }
@@ -152,6 +185,15 @@ uint32_t RealScheduler::Cores() {
     return static_cast<uint32_t>(CPU_COUNT(&set));
   }
   return std::max(1u, std::thread::hardware_concurrency());
+}
+
+uint64_t RealScheduler::ResidentBytes() {
+  UniqueFd file(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  char text[128] = {};
+  if (file.get() < 0 || read(file.get(), text, sizeof(text) - 1) <= 0) return 0;
+  uint64_t pages = 0, resident_pages = 0;
+  if (std::sscanf(text, "%" SCNu64 " %" SCNu64, &pages, &resident_pages) != 2) return 0;
+  return resident_pages * PageBytes();
 }
 
 std::unique_ptr<Notifier> RealScheduler::NewNotifier() {

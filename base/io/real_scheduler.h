@@ -13,6 +13,9 @@ namespace cairn::io {
 
 class RealScheduler final : public Scheduler {
  public:
+  // 0 when the system gives random numbers, else its errno.
+  static int RandomIsRefused();
+
   std::unique_ptr<Thread> StartThread(
       std::string name, std::function<void()> body,
       ThreadPriority priority = ThreadPriority::kInherited) override;
@@ -25,6 +28,7 @@ class RealScheduler final : public Scheduler {
   uint64_t Random64() override;
   uint64_t ProcessId() override;
   uint32_t Cores() override;
+  uint64_t ResidentBytes() override;
   std::unique_ptr<Notifier> NewNotifier() override;
 };
 

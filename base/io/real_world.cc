@@ -49,6 +49,10 @@ std::shared_ptr<FileSystem> MakeFiles(bool uring, uint32_t file_mode) {
 }  // namespace
 
 Result<World> MakeRealWorld(IoBackend backend, std::string* why, uint32_t file_mode) {
+  // A name drawn badly would be taken for another store's: better none is made.
+  if (const int error = RealScheduler::RandomIsRefused(); error != 0) {
+    return OsError(error, "getrandom", "no random numbers");
+  }
   bool uring = false;
   if (backend != IoBackend::kThreads) {
     const std::string refusal = WhyNoUring();

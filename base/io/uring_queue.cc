@@ -44,6 +44,7 @@ std::unique_ptr<Queue> UringQueue::TryMake(size_t depth) {
   }
   // A child of fork() must not reap what its parent submitted.
   io_uring_ring_dontfork(&queue->ring_);
+  queue->files_ = UringFiles::TryMake(&queue->ring_);
   return queue;
 }
 
@@ -56,6 +57,11 @@ UringQueue::~UringQueue() {
     return;
   }
   while (in_flight_ > 0) Reap();
+  // The number may be another file's by now, and is then not closed.
+  if (lost_ || io_uring_enter(static_cast<unsigned>(ring_.ring_fd), 0, 0, 0, nullptr) != 0) {
+    ring_.ring_fd = ring_.enter_ring_fd = -1;
+  }
+  if (files_ != nullptr) files_->End();
   io_uring_queue_exit(&ring_);
 }
 
@@ -67,16 +73,31 @@ void UringQueue::Submit(Request* request) {
   Issue(request);
 }
 
+void UringQueue::RunHere(Request* request) {
+  FileOf(request)->Run(*request);
+  done_.PushBack(request);
+}
+
 // Submits the rest of the request to the kernel.
 void UringQueue::Issue(Request* request) {
-  const PosixFile* file = FileOf(request);
+  PosixFile* file = FileOf(request);
   const bool alone = alone_ > 0;
   if (alone) --alone_;
-  if (alone || (request->kind == Request::Kind::kDurableWrite && !file->dsync_in_one_call())) {
-    FileOf(request)->Run(*request);
-    done_.PushBack(request);
-    return;
+  if (alone || lost_ ||
+      (request->kind == Request::Kind::kDurableWrite && !file->dsync_in_one_call())) {
+    return RunHere(request);
   }
+  if (!PrepareOn(*file, request)) return done_.PushBack(request);
+  Enter();
+}
+
+// Prepares an entry. False: the file's descriptor is lost, and the request is over.
+bool UringQueue::PrepareOn(PosixFile& file, Request* request) {
+  int place = UringFiles::kNoPlace;
+  request->status = files_ != nullptr ? files_->Find(file, &place) : file.CheckDescriptor();
+  if (!request->status.ok()) return false;
+  const bool held = place != UringFiles::kNoPlace;
+  const int fd = held ? place : file.fd();
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
   CAIRN_CHECK(sqe != nullptr);  // The ring has an entry for each request in flight.
   std::byte* data = request->data + request->transferred;
@@ -84,32 +105,51 @@ void UringQueue::Issue(Request* request) {
   const auto length = static_cast<unsigned>(std::min(left, kMaxCallBytes));
   const uint64_t offset = request->offset + request->transferred;
   switch (request->kind) {
-    case Request::Kind::kRead: io_uring_prep_read(sqe, file->fd(), data, length, offset); break;
-    case Request::Kind::kWrite: io_uring_prep_write(sqe, file->fd(), data, length, offset); break;
+    case Request::Kind::kRead: io_uring_prep_read(sqe, fd, data, length, offset); break;
+    case Request::Kind::kWrite: io_uring_prep_write(sqe, fd, data, length, offset); break;
     case Request::Kind::kDurableWrite:
-      io_uring_prep_write(sqe, file->fd(), data, length, offset);
+      io_uring_prep_write(sqe, fd, data, length, offset);
       sqe->rw_flags = RWF_DSYNC;
       break;
-    case Request::Kind::kSync: io_uring_prep_fsync(sqe, file->fd(), IORING_FSYNC_DATASYNC); break;
+    case Request::Kind::kSync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
   }
+  if (held) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
   io_uring_sqe_set_data(sqe, request);
-  Enter();
+  return true;
+}
+
+// How many entries the kernel has taken, in all.
+unsigned UringQueue::Taken() const { return io_uring_smp_load_acquire(ring_.sq.khead); }
+
+// The number of the ring leads to something else, or nowhere. Entries that the kernel has not taken
+// are done here; the others end in the ring's memory, which is still mapped.
+void UringQueue::Lose() {
+  lost_ = true;
+  for (unsigned at = Taken(); at != ring_.sq.sqe_tail; ++at) {
+    const io_uring_sqe& sqe = ring_.sq.sqes[at & ring_.sq.ring_mask];
+    auto* request = reinterpret_cast<Request*>(static_cast<uintptr_t>(sqe.user_data));
+    if (request != nullptr) RunHere(request);  // Else from TakeBack.
+  }
 }
 
 // Submits prepared entries. False when the kernel is short of memory or wants completions to be
 // taken first: then they go with the next call.
 bool UringQueue::Enter() {
-  for (;;) {
+  while (!lost_) {
+    const unsigned before = Taken();
     const int result = io_uring_submit(&ring_);
-    if (result >= 0) return true;
     if (result == -EINTR) continue;
-    CAIRN_CHECK(result == -EAGAIN || result == -EBUSY || result == -ENOMEM);
-    return false;
+    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) return false;
+    // Another ring may have the number: then it took nothing of ours.
+    if (result < 0 || Taken() - before != static_cast<unsigned>(result)) Lose();
+    return true;
   }
+  return true;
 }
 
 // The same, and waits for a completion, but not for ever.
 bool UringQueue::Await() {
+  if (lost_) return false;
   __kernel_timespec patience{.tv_sec = 1, .tv_nsec = 0};
   for (;;) {
     io_uring_cqe* cqe = nullptr;
@@ -120,8 +160,9 @@ bool UringQueue::Await() {
       TakeBack();
       return true;
     }
-    CAIRN_CHECK(result == -EAGAIN || result == -EBUSY || result == -ENOMEM);
-    return false;
+    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) return false;
+    Lose();
+    return true;
   }
 }
 
@@ -155,7 +196,9 @@ Request* UringQueue::Reap() {
       return done_.PopFront();
     }
     io_uring_cqe* cqe = nullptr;
-    if (io_uring_peek_cqe(&ring_, &cqe) != 0 || cqe == nullptr) {
+    // Looking at a lost ring must not lead into the kernel.
+    if ((lost_ && io_uring_cq_ready(&ring_) == 0) || io_uring_peek_cqe(&ring_, &cqe) != 0 ||
+        cqe == nullptr) {
       if (!Await()) nanosleep(&kShortOfMemoryPause, nullptr);
       continue;
     }

@@ -8,8 +8,12 @@
 // one at a time.)
 //
 // The kernel gives requests that would block to a thread of its own; if it may make none (the
-// process has as many as it may), they are never done. So a request that is not over after a second
-// is cancelled, and the reaping thread does it.
+// process is at its limit), they are never done. So a request that is not over after a second is
+// cancelled, and the reaping thread does it.
+//
+// The ring holds the files (uring_files.h). If its own descriptor is closed by somebody else the
+// ring is lost: what the kernel has of it ends normally, and everything else is done by the threads
+// that reap.
 #pragma once
 
 #include <liburing.h>
@@ -21,6 +25,7 @@
 
 #include "base/io/posix_file.h"
 #include "base/io/request_list.h"
+#include "base/io/uring_files.h"
 #include "base/io/world.h"
 
 namespace cairn::io {
@@ -46,11 +51,17 @@ class UringQueue final : public Queue {
   bool Enter();
   bool Await();
   void TakeBack();
+  bool PrepareOn(PosixFile& file, Request* request);
+  unsigned Taken() const;
+  void Lose();
+  void RunHere(Request* request);
   bool Complete(Request* request, int answer);
 
   const size_t depth_;
   const pid_t owner_;
   io_uring ring_ = {};
+  std::shared_ptr<UringFiles> files_;  // Null: requests name descriptors.
+  bool lost_ = false;                  // The ring's descriptor is not its own any more.
   size_t in_flight_ = 0;
   uint32_t alone_ = 0;  // Requests still to be done without the kernel's threads.
   RequestList done_;    // Finished without the ring, waiting to be reaped.

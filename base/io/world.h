@@ -30,7 +30,7 @@
 namespace cairn::io {
 
 // Offsets, lengths and addresses of direct I/O are multiples of this everywhere. statx may report
-// less (512), but 4096 is a multiple of every device's block and of the page size.
+// less (512), but 4096 is a multiple of every device's block. Pages may be larger (page_bytes.h).
 inline constexpr size_t kBlockBytes = 4096;
 
 inline constexpr uint64_t kNoDeadline = UINT64_MAX;
@@ -55,7 +55,7 @@ struct Request {
   uint64_t offset = 0;
 
   // Set by the backend. A read that meets the end of the file is kIoError naming file, offset and
-  // the length found, except that `transferred` tells how much there was.
+  // the length found, except that `transferred` is how much was read.
   Status status{};
   size_t transferred = 0;
 
@@ -142,6 +142,7 @@ class FileSystem {
   // This file system, holding the directory that `path` leads to now. From then on `path`, paths
   // that begin with it, and ParentPath(path) lead to that directory and to that parent, whatever
   // becomes of their names and of the working directory; all other paths are looked up as before.
+  // Below `path` no symbolic link is followed: a call that would have to is kIoError naming it.
   // Null if names and working directory cannot change (in memory): the file system serves as it is.
   // Use HoldDirectory.
   virtual Result<std::shared_ptr<FileSystem>> Hold(const std::string& path) {
@@ -168,8 +169,8 @@ class FileSystem {
   virtual Status CreateDirectory(const std::string& path) = 0;  // kAlreadyExists when present.
   virtual Status SyncDirectory(const std::string& path) = 0;
   virtual Result<std::vector<std::string>> List(const std::string& path) = 0;  // Sorted names.
-  // kLocked when there is another holder. Creates the file. In-flight I/O can keep a killed
-  // process's lock for some milliseconds: this retries for a quarter of a second.
+  // kLocked when there is another holder, named where that is known. Creates the file. In-flight
+  // I/O can keep a killed process's lock for milliseconds: this retries for a quarter of a second.
   virtual Result<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
   // Whether there is a holder. Creates nothing, takes nothing, and false when there is no such
   // file.
@@ -226,6 +227,8 @@ class Scheduler {
   // Differs in a child after fork(); constant in simulation.
   virtual uint64_t ProcessId() = 0;
   virtual uint32_t Cores() = 0;
+  // Resident memory of this process; 0 where that is not known, as in simulation.
+  virtual uint64_t ResidentBytes() { return 0; }
   virtual std::unique_ptr<Notifier> NewNotifier() = 0;
 };
 
@@ -238,7 +241,7 @@ enum class IoBackend : uint8_t { kAuto, kUring, kThreads };
 
 // The real machine. kAuto takes io_uring when the kernel grants it, blocking threads otherwise;
 // `why` then says in one line why not and how to allow it. kUring fails with kIoError instead. New
-// files get `file_mode`, whatever the umask is.
+// files get `file_mode`, whatever the umask is. kIoError if the system refuses random numbers.
 Result<World> MakeRealWorld(IoBackend backend, std::string* why = nullptr,
                             uint32_t file_mode = kPrivateFileMode);
 

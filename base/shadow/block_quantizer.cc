@@ -46,8 +46,8 @@ std::optional<size_t> FindOutOfRange(bool fp16, std::span<const uint16_t> elemen
 
 namespace {
 
-// Channels that are worked on together, each by itself: so that loops over them become vector
-// instructions. A row has whole ones of them (BlockLayout).
+// Channels that a loop works on at once, each independently, so that it becomes vector
+// instructions. A row is a multiple of them (BlockLayout).
 constexpr uint32_t kAtOnce = 8;
 
 // Bounds of the channels from the one on where `rows` begins.

@@ -25,7 +25,7 @@ struct ChunkKeys {
 };
 
 // A landmark is the mean of a chunk's keys: an fp32 sum in the order of tokens, rounded once.
-// REQUIRES: room for one row a chunk.
+// REQUIRES: room for one row per chunk.
 void MakeLandmarks(const ChunkKeys& keys, std::span<uint16_t> landmarks);
 
 // For each chunk the lowest cosine between its landmark and one of its keys; 0 if one of these is

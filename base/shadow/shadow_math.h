@@ -81,10 +81,10 @@ CAIRN_GPU float Log(float x) {
   return k * 0x1.63p-1F - ((h - (s * (h + series) + k * -0x1.bd0106p-13F)) - f);
 }
 
-// Of the scores of one query head for the chunks of one tile.
+// Sums the scores of one query head for the chunks of one tile.
 struct TileSum {
   float max = -kInfinity;  // Minus infinity without any.
-  float sum = 0.0F;        // Of e^(score - max).
+  float sum = 0.0F;        // The sum of e^(score - max).
 };
 
 CAIRN_GPU uint32_t TileCount(uint32_t chunks) {

@@ -23,14 +23,14 @@ Status ValidateShadowSpec(const ShadowSpec& spec);
 // those of all heads together at least spec.rank. kInvalidArgument naming the field.
 Status ValidateShadowSpec(const ShadowSpec& spec, const LayerGroup& group);
 
-// Of one kv head; all heads and layers of a context have the same.
+// The plan for one kv head; all heads and layers of a context share it.
 struct ShadowPlan {
   // The shadow covers positions [0, covered); behind them lies the local window. A multiple of
   // kBlockRows. 0: the context is too short for a shadow, attention is dense.
   uint64_t covered = 0;
-  uint32_t chunks = 0;          // Of the covered positions.
+  uint32_t chunks = 0;          // All chunks of the covered positions.
   uint32_t sink_chunks = 0;     // The first ones.
-  uint32_t outlier_chunks = 0;  // Of those behind.
+  uint32_t outlier_chunks = 0;  // Some of those behind the sinks.
   uint32_t budget_chunks = 0;   // Selected in a step, at most as many as are left.
 };
 

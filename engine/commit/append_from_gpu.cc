@@ -5,22 +5,22 @@
 #include <utility>
 
 #include "engine/commit/appender.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 
 // Staging memory for a window of at least one position and at most `bytes`.
 Result<std::shared_ptr<StagedWindow>> Appender::TakeStaging(uint64_t bytes,
                                                             uint64_t position_bytes) const {
-  const uint64_t most = means_.staging->max_bytes();
+  const uint64_t most = deps_.staging->max_bytes();
   if (position_bytes > most) {
     return Status(StatusCode::kInvalidArgument,
                   "kv: one position takes " + std::to_string(position_bytes) +
                       " bytes; from a GPU at most " + std::to_string(most) +
                       ", all staging memory (a share of max_memory_bytes)");
   }
-  const uint64_t window = std::min(means_.limits->PayloadBytesMax(), most);
-  return StagedWindow::Make(means_.staging, std::min(bytes, std::max(window, position_bytes)));
+  const uint64_t window = std::min(deps_.limits->PayloadBytesMax(), most);
+  return StagedWindow::Make(deps_.staging, std::min(bytes, std::max(window, position_bytes)));
 }
 
 // KV for a table is gathered layer by layer. All other KV comes through staging memory: whole, or
@@ -29,13 +29,13 @@ Result<LargeAppends::Source> Appender::OpenSource(const ModelSpec& model, const 
                                                   const AppendOptions& options) const {
   LargeAppends::Source source;
   if (!IsOnGpu(delta)) return source;
-  CAIRN_ASSIGN_OR_RETURN(source.gpu, means_.gpus->Open(model, *delta.kv, options.gpu_ready));
+  CAIRN_ASSIGN_OR_RETURN(source.gpu, deps_.gpus->Open(model, *delta.kv, options.gpu_ready));
   source.arrival.arrived = [gpu = source.gpu] { return gpu->ready().Reached(); };
   source.arrival.await = [gpu = source.gpu](uint64_t deadline_ns,
                                             const std::function<bool()>& wanted) {
     return gpu->ready().Await(deadline_ns, wanted);
   };
-  if (means_.limits->IsIngested(model, delta)) return source;
+  if (deps_.limits->IsIngested(model, delta)) return source;
   DeltaWindow one;
   for (const GroupView& view : delta.kv->groups) {
     one.kv.push_back({view.position, std::min<uint64_t>(view.count, 1)});
@@ -72,7 +72,7 @@ Result<Ticket> Appender::PostFromGpu(BranchId id, const Delta& delta, const Appe
 // that have KV already are copied in vain.
 Result<uint64_t> Appender::FillFromGpu(BranchId id, const Delta& delta, const ModelSpec& model,
                                        const AppendOptions& options, uint64_t deadline_ns) {
-  CAIRN_ASSIGN_OR_RETURN(const auto gpu, means_.gpus->Open(model, *delta.kv, options.gpu_ready));
+  CAIRN_ASSIGN_OR_RETURN(const auto gpu, deps_.gpus->Open(model, *delta.kv, options.gpu_ready));
   CAIRN_RETURN_IF_ERROR(gpu->ready().Await(deadline_ns, nullptr));
   CAIRN_RETURN_IF_ERROR(gpu->Prepare());
   std::shared_ptr<StagedWindow> staged;

@@ -8,9 +8,9 @@
 #include "base/core/check.h"
 #include "base/core/text.h"
 #include "cairn/limits.h"
-#include "engine/constants.h"
-#include "engine/tree/fragment_layout.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/config/constants.h"
+#include "engine/tree/memory/fragment_layout.h"
+#include "engine/tree/memory/reserved_names.h"
 #include "sstable/constants.h"
 
 namespace cairn::engine {

@@ -14,7 +14,7 @@
 #include <optional>
 #include <span>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/model.h"
 #include "cairn/options.h"
 #include "engine/commit/kv_layout.h"
@@ -46,18 +46,18 @@ class AppendLimits {
   // Checks the limits that follow from this log.
   Status CheckFits(const ModelSpec& model, const Delta& delta) const;
   Status CheckPosition(uint64_t bytes) const;
-  uint64_t PayloadBytesMax() const;  // Of one record; a larger append is cut into parts.
+  uint64_t PayloadBytesMax() const;  // Per record; a larger append is cut into parts.
   // How many appends of one token are coalesced at most, given their states.
   uint64_t CoalescedTokensMax(const ModelSpec& model) const;
   bool StatesFit(std::span<const DeltaState> some, std::span<const DeltaState> more) const;
   bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
   bool IsIngested(const ModelSpec& model, const Delta& delta) const;
-  bool IsIngested(uint64_t bytes) const;          // An append of this size, if it has something for
-                                                  // a table.
+  // An append of this size, if it has something for a table.
+  bool IsIngested(uint64_t bytes) const;
   bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
 
  private:
-  uint64_t BesidesBytesMax() const;  // Of states and spans in a record.
+  uint64_t BesidesBytesMax() const;  // Bytes of states and spans in a record.
 
   const Options& options_;
   const wal::Log* log_ = nullptr;

@@ -4,7 +4,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "engine/commit/quota.h"
-#include "engine/tree/decisions.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -19,10 +19,10 @@ Status CheckExpected(const Head& head, const Expected& expected) {
   return Status::Ok();
 }
 
-AppendResolver::AppendResolver(const WriteMeans& means, CoalescedAppends* coalesced, BranchId id,
+AppendResolver::AppendResolver(const WriteDeps& deps, CoalescedAppends* coalesced, BranchId id,
                                const Delta& delta, const Expected& expected, DeltaPayload* payload,
                                const Written* written)
-    : means_(means),
+    : deps_(deps),
       coalesced_(coalesced),
       id_(id),
       delta_(delta),
@@ -39,7 +39,7 @@ AppendResolver::AppendResolver(const WriteMeans& means, CoalescedAppends* coales
 
 Attempt AppendResolver::Prepare(Lock* lock) {
   while (true) {
-    CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(id_, lock).status());
+    CAIRN_RETURN_IF_ERROR(deps_.access->LoadToChange(id_, lock).status());
     // Appends that were accepted to be coalesced since the caller looked come first.
     if (written_ != nullptr || !coalesced_->Has(id_)) return {};
     lock->unlock();
@@ -73,7 +73,7 @@ Status AppendResolver::Resolve(CommitOps* ops) {
 // The op that makes the parts written before count. Nobody else can have changed the branch since,
 // but a failed log takes the tree back.
 Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->PoisonStatus());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->PoisonStatus());
   CAIRN_ASSIGN_OR_RETURN(
       Op op,
       ResolveAppend(tree, head_->id, LanesOf(delta_, head_->lengths[kTokenLane]), SpansOf(delta_)));
@@ -106,7 +106,7 @@ void AppendResolver::Publish(wal::Log* log) {
 
 void AppendResolver::OnRefused(const Status& status) {
   if (status.code() != StatusCode::kBusy || written_ != nullptr) return;
-  means_.counters->busy.fetch_add(1, std::memory_order_relaxed);
+  deps_.counters->busy.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace cairn::engine

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/commit/coalesced_appends.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 
 namespace cairn::engine {
 
@@ -34,7 +34,7 @@ class AppendResolver final : public Resolver {
  public:
   // `written`: null when the record holds everything. Keeps references to its arguments. `payload`
   // is that of the record.
-  AppendResolver(const WriteMeans& means, CoalescedAppends* coalesced, BranchId id,
+  AppendResolver(const WriteDeps& deps, CoalescedAppends* coalesced, BranchId id,
                  const Delta& delta, const Expected& expected, DeltaPayload* payload,
                  const Written* written);
 
@@ -56,7 +56,7 @@ class AppendResolver final : public Resolver {
   bool is_whole() const { return written_ == nullptr && !expected_.coalesced; }
   Result<Op> ResolveWritten(const Tree& tree);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   const BranchId id_;
   const Delta& delta_;
@@ -64,7 +64,7 @@ class AppendResolver final : public Resolver {
   DeltaPayload* const payload_;
   const Written* const written_;
   const Head* head_ = nullptr;    // While the lock is held.
-  std::vector<uint64_t> hashes_;  // Of the strips, once they are filled.
+  std::vector<uint64_t> hashes_;  // The strips' hashes, once they are filled.
 };
 
 }  // namespace cairn::engine

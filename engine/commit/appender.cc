@@ -5,46 +5,46 @@
 #include <vector>
 
 #include "engine/commit/quota.h"
-#include "engine/tree/retention.h"
+#include "engine/tree/memory/retention.h"
 
 namespace cairn::engine {
 
 Result<std::shared_ptr<const ModelSpec>> Appender::CheckDelta(BranchId id, const Delta& delta,
                                                               const AppendOptions& options,
                                                               bool fill, bool* keeps_kv) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(options));
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable(options));
   std::shared_ptr<const ModelSpec> model;
   {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
-    model = means_.tree().FindModel(head->model);
+    Committer::Lock lock(deps_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(id, &lock));
+    model = deps_.tree().FindModel(head->model);
     if (keeps_kv != nullptr) *keeps_kv = delta.kv == nullptr || KeepsKv(*head, options);
   }
   CAIRN_RETURN_IF_ERROR(CheckShape(*model, delta, fill));
   if (options.gpu_ready != 0 && delta.kv != nullptr && delta.kv->memory == MemoryKind::kHost) {
     return Status(StatusCode::kInvalidArgument, "gpu_ready: the view is of host memory");
   }
-  if (!fill) CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));
+  if (!fill) CAIRN_RETURN_IF_ERROR(deps_.limits->CheckFits(*model, delta));
   return model;
 }
 
 Result<Applied> Appender::AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                        const ModelSpec& model, RetryPolicy policy) {
   DeltaPayload payload(model, delta, DeltaWindow::Whole(delta), StatesOf(delta));
-  AppendResolver append(means_, coalesced_, id, delta, expected, &payload, nullptr);
+  AppendResolver append(deps_, coalesced_, id, delta, expected, &payload, nullptr);
   if (policy.busy != RetryPolicy::Busy::kReturn) {
     policy.log_bytes = payload.bytes();
-    means_.host->SlowDown(payload.bytes(), policy.deadline_ns);
+    deps_.host->SlowDown(payload.bytes(), policy.deadline_ns);
   }
-  const Attempt ended = means_.committer->Commit(&append, policy);
+  const Attempt ended = deps_.committer->Commit(&append, policy);
   if (!ended.done()) return ended.status;
   return append.applied();
 }
 
 Result<uint64_t> Appender::AppendSync(BranchId id, const Delta& delta,
                                       const AppendOptions& options) {
-  const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
-  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  const uint64_t started_ns = deps_.world.scheduler->MonotonicNs();
+  const uint64_t deadline_ns = deps_.lifecycle->Deadline(options.timeout_ns);
   bool keeps_kv = true;
   CAIRN_ASSIGN_OR_RETURN(const auto model, CheckDelta(id, delta, options, false, &keeps_kv));
   CAIRN_RETURN_IF_ERROR(coalesced_->FlushWithRoom(id, deadline_ns));
@@ -53,30 +53,29 @@ Result<uint64_t> Appender::AppendSync(BranchId id, const Delta& delta,
   const Result<Applied> applied =
       AppendWithRoom(id, kept, {options.expected_length, {}}, *model, options, deadline_ns);
   if (!applied.ok()) return applied.status();
-  CAIRN_RETURN_IF_ERROR(
-      means_.tickets->WaitFor(applied->sequence, options.durability, deadline_ns));
-  means_.tickets->RecordSave(started_ns);
+  CAIRN_RETURN_IF_ERROR(deps_.tickets->WaitFor(applied->sequence, options.durability, deadline_ns));
+  deps_.tickets->RecordSave(started_ns);
   return applied->length;
 }
 
 Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOptions& options,
                                 Drafted drafted) {
-  const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
+  const uint64_t started_ns = deps_.world.scheduler->MonotonicNs();
   const Expected expected{options.expected_length, drafted.version};
   bool keeps_kv = true;
   CAIRN_ASSIGN_OR_RETURN(auto model, CheckDelta(id, delta, options, false, &keeps_kv));
   Delta kept = delta;
   if (!keeps_kv) kept.kv = nullptr;
-  if (means_.options->delta_batch_tokens > 1 && !drafted.version.has_value() && !IsOnGpu(kept)) {
+  if (deps_.options->delta_batch_tokens > 1 && !drafted.version.has_value() && !IsOnGpu(kept)) {
     if (auto ticket = coalesced_->Append(id, kept, options, model, !keeps_kv))
       return std::move(*ticket);
   }
   if (const Status flushed = coalesced_->TryFlush(id); !flushed.ok()) {
-    return means_.host->WhileRoomIsMade(id, 0, flushed);
+    return deps_.host->WhileRoomIsMade(id, 0, flushed);
   }
   if (IsOnGpu(kept)) return PostFromGpu(id, kept, options, expected, model, !keeps_kv);
   const uint64_t bytes = PayloadBytes(*model, kept);
-  if (bytes > means_.options->submit_copy_max_bytes || !means_.limits->FitsRecord(*model, kept) ||
+  if (bytes > deps_.options->submit_copy_max_bytes || !deps_.limits->FitsRecord(*model, kept) ||
       drafted.arrival.arrived != nullptr) {
     return large_.Post({.branch = id,
                         .delta = kept,
@@ -87,16 +86,16 @@ Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOpt
                         .source = {.arrival = std::move(drafted.arrival)}},
                        options);
   }
-  NewTicket ticket = MakeTicket(means_, options, started_ns);
+  NewTicket ticket = MakeTicket(deps_, options, started_ns);
   auto applied = AppendRecord(id, kept, expected, *model, {});
   if (applied.ok()) {
     applied->kv_shed = !keeps_kv;
-    return means_.tickets->GiveToLog(std::move(ticket), *applied, options.durability);
+    return deps_.tickets->GiveToLog(std::move(ticket), *applied, options.durability);
   }
   if (options.overload == Overload::kShedKv) {
     return AppendShedding(id, kept, options, expected, applied.status());
   }
-  return means_.host->WhileRoomIsMade(id, bytes, applied.status());
+  return deps_.host->WhileRoomIsMade(id, bytes, applied.status());
 }
 
 Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,
@@ -107,18 +106,19 @@ Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const 
                      .branch = id,
                      .room_bytes = PayloadBytes(model, delta),
                      .deadline_ns = deadline_ns};
-  if (source.gpu == nullptr && means_.limits->FitsRecord(model, delta)) {
+  if (source.gpu == nullptr && deps_.limits->FitsRecord(model, delta)) {
     policy.busy = RetryPolicy::Busy::kAwaitLog;
     return AppendRecord(id, delta, expected, model, policy);
   }
   Applied applied;
-  CAIRN_RETURN_IF_ERROR(means_.committer->Retrying(policy, [&]() -> Attempt {
+  CAIRN_RETURN_IF_ERROR(deps_.committer->Retrying(policy, [&]() -> Attempt {
     const auto appended = large_.Append({.branch = id,
                                          .delta = delta,
                                          .expected = expected,
                                          .model = model,
                                          .deadline_ns = deadline_ns,
-                                         .source = source.gpu == nullptr ? nullptr : &source});
+                                         .source = source.gpu == nullptr ? nullptr : &source,
+                                         .room_bytes = &policy.room_bytes});
     if (!appended.ok()) return Attempt::Refused(appended.status());
     applied = *appended;
     return {};
@@ -130,9 +130,9 @@ Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const 
 Result<bool> Appender::HasGap(BranchId id, const Delta& delta) {
   bool gap = false;
   if (delta.kv == nullptr) return gap;
-  Committer::Lock lock(means_.mutex());
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
-  const std::vector<LayerGroup>& groups = means_.tree().FindModel(head->model)->groups;
+  Committer::Lock lock(deps_.mutex());
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(id, &lock));
+  const std::vector<LayerGroup>& groups = deps_.tree().FindModel(head->model)->groups;
   std::vector<uint64_t> ends = head->lengths;
   for (const GroupView& view : delta.kv->groups) {
     uint64_t& end = ends[1 + view.group];
@@ -152,14 +152,14 @@ Result<Ticket> Appender::AppendShedding(BranchId id, const Delta& delta,
   if (delta.kv == nullptr || (!full && !gap)) return cause;
   Delta tokens_only = delta;
   tokens_only.kv = nullptr;
-  const uint64_t started_ns = means_.world.scheduler->MonotonicNs();
+  const uint64_t started_ns = deps_.world.scheduler->MonotonicNs();
   std::shared_ptr<const ModelSpec> model;
   CAIRN_ASSIGN_OR_RETURN(model, CheckDelta(id, tokens_only, options, false, nullptr));
-  NewTicket ticket = MakeTicket(means_, options, started_ns);
+  NewTicket ticket = MakeTicket(deps_, options, started_ns);
   CAIRN_ASSIGN_OR_RETURN(Applied applied, AppendRecord(id, tokens_only, expected, *model, {}));
-  means_.counters->kv_shed.fetch_add(1, std::memory_order_relaxed);
+  deps_.counters->kv_shed.fetch_add(1, std::memory_order_relaxed);
   applied.kv_shed = true;
-  return means_.tickets->GiveToLog(std::move(ticket), applied, options.durability);
+  return deps_.tickets->GiveToLog(std::move(ticket), applied, options.durability);
 }
 
 }  // namespace cairn::engine

@@ -16,11 +16,11 @@
 #include <memory>
 #include <optional>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "engine/commit/append_resolver.h"
 #include "engine/commit/coalesced_appends.h"
 #include "engine/commit/large_appends.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 
 namespace cairn::engine {
 
@@ -33,8 +33,8 @@ struct Drafted {
 
 class Appender {
  public:
-  Appender(const WriteMeans& means, CoalescedAppends* coalesced)
-      : means_(means), coalesced_(coalesced), large_(means, coalesced) {}
+  Appender(const WriteDeps& deps, CoalescedAppends* coalesced)
+      : deps_(deps), coalesced_(coalesced), large_(deps, coalesced) {}
   Appender(const Appender&) = delete;
   Appender& operator=(const Appender&) = delete;
 
@@ -79,7 +79,7 @@ class Appender {
                             const ModelSpec& model, const AppendOptions& options,
                             uint64_t deadline_ns);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   LargeAppends large_;
 };

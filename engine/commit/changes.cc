@@ -2,9 +2,9 @@
 #include "engine/commit/changes.h"
 
 #include "base/core/text.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/path.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/memory/reserved_names.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -12,9 +12,9 @@ namespace {
 
 class ChangeResolver final : public Resolver {
  public:
-  ChangeResolver(const WriteMeans& means, CoalescedAppends* coalesced, const TreeNeeds& needs,
+  ChangeResolver(const WriteDeps& deps, CoalescedAppends* coalesced, const TreeNeeds& needs,
                  const Changes::Resolve& resolve, wal::Log::Purpose purpose, bool waits_for_room)
-      : means_(means),
+      : deps_(deps),
         coalesced_(coalesced),
         needs_(needs),
         resolve_(resolve),
@@ -32,7 +32,7 @@ class ChangeResolver final : public Resolver {
 
   Attempt Prepare(Lock* lock) override {
     do {  // Appends accepted before come first.
-      CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs_, lock));
+      CAIRN_RETURN_IF_ERROR(deps_.access->LoadToChange(needs_, lock));
     } while (waits_for_room_ && coalesced_->FlushTo(needs_.branches, lock));
     return {};
   }
@@ -43,11 +43,11 @@ class ChangeResolver final : public Resolver {
   }
   void OnPlaced() override {
     if (committed().front().op.kind != OpKind::kRewind) return;
-    died_ = means_.tree().table_usages().died_bytes() - died_before_;
+    died_ = deps_.tree().table_usages().died_bytes() - died_before_;
   }
 
  private:
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   const TreeNeeds& needs_;
   const Changes::Resolve& resolve_;
@@ -62,8 +62,8 @@ class ChangeResolver final : public Resolver {
 // (CommitHost::AwaitReclaim). The space thread itself must not wait.
 Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durability durability,
                          wal::Log::Purpose purpose, bool waits_for_room) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(durability));
-  ChangeResolver change(means_, coalesced_, needs, resolve, purpose, waits_for_room);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable(durability));
+  ChangeResolver change(deps_, coalesced_, needs, resolve, purpose, waits_for_room);
   RetryPolicy policy{.busy = RetryPolicy::Busy::kAwaitMemory};
   if (change.is_data()) {
     policy.busy = RetryPolicy::Busy::kAwaitLog;
@@ -73,15 +73,15 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
   } else if (waits_for_room && purpose == wal::Log::Purpose::kRelease) {
     policy.no_space = RetryPolicy::NoSpace::kReclaim;
   }
-  const Attempt ended = means_.committer->Commit(&change, policy);
+  const Attempt ended = deps_.committer->Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) means_.host->WakeSpaceThread();
-  CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
+  if (change.table_bytes_died() != 0) deps_.host->WakeSpaceThread();
+  CAIRN_RETURN_IF_ERROR(deps_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
 
 Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durability) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(Lifecycle::CheckDurability(durability));
   // A known model; `says_more`: the caller's spec sets something that it leaves unset.
   struct Known {
@@ -105,7 +105,7 @@ Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durabil
   // The call that registered it may not have waited.
   const auto found = [&](uint64_t id, uint64_t sequence) -> Result<ModelId> {
     if (sequence != 0)
-      CAIRN_RETURN_IF_ERROR(means_.tickets->WaitFor(sequence, durability, io::kNoDeadline));
+      CAIRN_RETURN_IF_ERROR(deps_.tickets->WaitFor(sequence, durability, io::kNoDeadline));
     return ModelId{id};
   };
   // A known model may be from before there was a limit.
@@ -113,12 +113,12 @@ Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durabil
   uint64_t sequence = 0;
   Result<Known> known{Known()};
   {
-    std::lock_guard lock(means_.mutex());
-    known = find(means_.tree());
-    sequence = means_.committer->models_sequence();
+    std::lock_guard lock(deps_.mutex());
+    known = find(deps_.tree());
+    sequence = deps_.committer->models_sequence();
   }
   // A read-only store records nothing: unset settings still agree with any.
-  const bool writes = !means_.options->read_only;
+  const bool writes = !deps_.options->read_only;
   if (known.ok() && known->id != 0 && !(known->says_more && writes)) {
     return found(known->id, sequence);
   }
@@ -131,7 +131,7 @@ Result<ModelId> Changes::RegisterModel(const ModelSpec& spec, Durability durabil
         CAIRN_ASSIGN_OR_RETURN(const Known now, find(tree));
         if (now.says_more) return ResolveKnownModel(tree, now.id, spec);
         raced = now.id;
-        sequence = means_.committer->models_sequence();
+        sequence = deps_.committer->models_sequence();
         if (raced != 0) return Status(StatusCode::kAlreadyExists, "registered just now");
         return ResolveModel(tree, spec);
       },
@@ -192,19 +192,19 @@ Status Changes::Rewind(BranchId id, uint64_t length, Durability durability) {
   const auto op = Make(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
-        if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
+        if (deps_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
         return ResolveRewind(tree, static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) means_.host->OnFreed();  // Sealing makes the log smaller now.
+  if (op.ok()) deps_.host->OnFreed();  // Sealing makes the log smaller now.
   return op.status();
 }
 
 Status Changes::Rename(BranchId id, const std::string& name, Durability durability) {
   std::string ns;  // Never changes.
   {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+    Committer::Lock lock(deps_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(id, &lock));
     ns = head->ns;
   }
   return Make(
@@ -218,11 +218,11 @@ Status Changes::Drop(BranchId id, Durability durability) {
   const auto op = Make(
       {.branches = {static_cast<uint64_t>(id)}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
-        if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
+        if (deps_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
         return ResolveDrop(tree, static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) means_.host->WakeSpaceThread();
+  if (op.ok()) deps_.host->WakeSpaceThread();
   return op.status();
 }
 
@@ -261,7 +261,8 @@ Status Changes::SetNamespace(const std::string& ns, const NamespacePolicy& polic
 Status Changes::SetPolicy(const std::string& ns, const NamespacePolicy& policy,
                           Durability durability) {
   return Make(
-             {}, [&](const Tree&) { return ResolveNamespace(ns, policy); }, durability,
+             {.branches = {}, .nodes = {}, .names = {{ns, ""}}},
+             [&](const Tree&) { return ResolveNamespace(ns, policy); }, durability,
              wal::Log::Purpose::kRelease)
       .status();
 }

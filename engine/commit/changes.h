@@ -13,12 +13,12 @@
 #include <functional>
 #include <string>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/keep.h"
 #include "cairn/model.h"
 #include "engine/commit/coalesced_appends.h"
-#include "engine/commit/write_means.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/commit/write_deps.h"
+#include "engine/tree/records/tree_loader.h"
 
 namespace cairn::engine {
 
@@ -26,8 +26,8 @@ class Changes {
  public:
   using Resolve = std::function<Result<Op>(const Tree&)>;
 
-  Changes(const WriteMeans& means, CoalescedAppends* coalesced)
-      : means_(means), coalesced_(coalesced) {}
+  Changes(const WriteDeps& deps, CoalescedAppends* coalesced)
+      : deps_(deps), coalesced_(coalesced) {}
   Changes(const Changes&) = delete;
   Changes& operator=(const Changes&) = delete;
 
@@ -42,11 +42,12 @@ class Changes {
   // Sets retention of branches and namespaces (cairn/keep.h).
   Status SetKeep(BranchId id, const Keep& keep, Durability durability);
   Status SetNamespace(const std::string& ns, const NamespacePolicy& policy, Durability durability);
-  // For any namespace, also those of objects (tree/reserved_names.h), which the calls above refuse.
+  // For any namespace, also those of objects (tree/memory/reserved_names.h), which the calls above
+  // refuse.
   Status SetPolicy(const std::string& ns, const NamespacePolicy& policy, Durability durability);
 
   // From now on the node names `table`, which must be durable: it was computed from the
-  // path up to this position (tree/derive.cc). It replaces a table of the same kind
+  // path up to this position (tree/ops/derive.cc). It replaces a table of the same kind
   // there.
   Status NameDerived(NodeId node, uint64_t position, uint32_t kind, const TableRef& table);
   // Removes this table's name from the node. kNotFound: the node does not name it; it may have a
@@ -65,7 +66,7 @@ class Changes {
   Result<Op> Make(const TreeNeeds& needs, const Resolve& resolve, Durability durability,
                   wal::Log::Purpose purpose, bool waits_for_room = true);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
 };
 

@@ -8,7 +8,7 @@
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "engine/commit/append_resolver.h"
-#include "engine/tree/retention.h"
+#include "engine/tree/memory/retention.h"
 
 namespace cairn::engine {
 
@@ -44,7 +44,7 @@ struct CoalescedAppends::Incoming {
   const Delta& delta;
   const AppendOptions& options;
   const std::shared_ptr<const ModelSpec> model;
-  const uint64_t tokens_max;  // That one record takes.
+  const uint64_t tokens_max;  // The most that one record takes.
   const bool has_kv;
   const uint64_t bytes;  // Raw.
   const std::shared_ptr<TicketState> ticket;
@@ -64,10 +64,10 @@ std::optional<Result<Ticket>> CoalescedAppends::Append(BranchId id, const Delta&
                                                        const AppendOptions& options,
                                                        std::shared_ptr<const ModelSpec> model,
                                                        bool kv_shed) {
-  const uint64_t tokens_max = means_.limits->CoalescedTokensMax(*model);
+  const uint64_t tokens_max = deps_.limits->CoalescedTokensMax(*model);
   if (!CanCoalesce(delta, *model) || tokens_max < 2) return std::nullopt;
-  // After accepting, the caller must be told so: everything that needs memory comes before.
-  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  // Once an append is accepted the caller must hear so: everything that needs memory comes before.
+  const uint64_t deadline_ns = deps_.lifecycle->Deadline(options.timeout_ns);
   Incoming one{.delta = delta,
                .options = options,
                .model = model,
@@ -77,27 +77,27 @@ std::optional<Result<Ticket>> CoalescedAppends::Append(BranchId id, const Delta&
                .ticket = MakeTicket(id, options, kv_shed),
                .states = StatesOf(delta)};
   Timer::Entry timeout;
-  if (deadline_ns != io::kNoDeadline) timeout = means_.tickets->TimeOutLater(one.ticket);
+  if (deadline_ns != io::kNoDeadline) timeout = deps_.tickets->TimeOutLater(one.ticket);
   const Result<bool> accepted = Accept(id, &one);
   if (!accepted.ok()) return accepted.status();
   if (!*accepted) return std::nullopt;
-  if (!timeout.empty()) means_.timer->At(deadline_ns, std::move(timeout));
+  if (!timeout.empty()) deps_.timer->At(deadline_ns, std::move(timeout));
   if (!one.flush.empty()) {
-    means_.timer->At(means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns,
-                     std::move(one.flush));
+    deps_.timer->At(deps_.world.scheduler->MonotonicNs() + deps_.options->delta_batch_wait_ns,
+                    std::move(one.flush));
   }
   // If there is no room or memory for it now, the timer that the first of them set tries again.
-  if (one.full) static_cast<void>(Guarded([&] { return TryFlush(id); }));
+  if (one.full) static_cast<void>(CatchBadAlloc([&] { return TryFlush(id); }));
   return Ticket(one.ticket);
 }
 
 std::shared_ptr<TicketState> CoalescedAppends::MakeTicket(BranchId id, const AppendOptions& options,
                                                           bool kv_shed) {
   auto state = std::make_shared<TicketState>(
-      means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
-  state->started_ns = means_.world.scheduler->MonotonicNs();
+      deps_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+  state->started_ns = deps_.world.scheduler->MonotonicNs();
   state->kv_shed = kv_shed;
-  state->help = [weak = std::weak_ptr<void>(means_.host->Hold()), this, id](uint64_t) {
+  state->help = [weak = std::weak_ptr<void>(deps_.host->Hold()), this, id](uint64_t) {
     const auto store = weak.lock();
     return store == nullptr ? Status::Ok() : Flush(id);
   };
@@ -106,11 +106,11 @@ std::shared_ptr<TicketState> CoalescedAppends::MakeTicket(BranchId id, const App
 
 // False: the ordinary way takes it, or refuses it with the reason.
 Result<bool> CoalescedAppends::Accept(BranchId id, Incoming* one) {
-  Lock lock(means_.mutex());
-  CAIRN_ASSIGN_OR_RETURN(const Head* const head, means_.access->LoadToChange(id, &lock));
+  Lock lock(deps_.mutex());
+  CAIRN_ASSIGN_OR_RETURN(const Head* const head, deps_.access->LoadToChange(id, &lock));
   // Under the lock: an append accepted after Close's last flush would wait for ever.
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
-  if (means_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
+  if (deps_.committer->HasLargeAppend(id)) return Committer::LargeAppendUnderWay();
   const auto found = batches_.find(id);
   Batch* batch = found == batches_.end() ? nullptr : found->second.get();
   CAIRN_ASSIGN_OR_RETURN(const bool fits, FitsBehind(*head, batch, *one));
@@ -121,7 +121,7 @@ Result<bool> CoalescedAppends::Accept(BranchId id, Incoming* one) {
     batch = fresh.get();
   }
   if (!one->states.empty()) {
-    batch->states.reserve(means_.options->delta_batch_tokens * kStatesOfDeltaMax);
+    batch->states.reserve(deps_.options->delta_batch_tokens * kStatesOfDeltaMax);
   }
   ForEachView(one->delta, [&](const GroupView& view) {
     for (uint32_t layer = 0; layer < batch->model->groups[view.group].layers; ++layer) {
@@ -139,7 +139,7 @@ Result<bool> CoalescedAppends::Accept(BranchId id, Incoming* one) {
   if (one->has_kv) batch->exact = one->delta.exact;
   batch->tokens.push_back(one->delta.tokens[0]);
   batch->bytes += one->bytes;
-  means_.tree().sums().CountCoalesced(head->ns, one->bytes, 1);
+  deps_.tree().sums().CountCoalesced(head->ns, one->bytes, 1);
   for (DeltaState& state : one->states) {
     state.tokens = batch->tokens.size();
     batch->states.push_back(std::move(state));
@@ -163,7 +163,7 @@ Result<bool> CoalescedAppends::FitsBehind(const Head& head, const Batch* waiting
     return false;
   }
   // States are not coalesced if one record has no room for them.
-  if (waiting != nullptr && !means_.limits->StatesFit(waiting->states, one.states)) return false;
+  if (waiting != nullptr && !deps_.limits->StatesFit(waiting->states, one.states)) return false;
   const uint64_t length = head.lengths[kTokenLane] + tokens;
   CAIRN_RETURN_IF_ERROR(CheckLength(length, one.options.expected_length));
   bool goes_on = true;
@@ -176,16 +176,16 @@ Result<bool> CoalescedAppends::FitsBehind(const Head& head, const Batch* waiting
   });
   // An accepted append must be applied later in any case. If there is no room the ordinary way
   // refuses it.
-  return goes_on && head.use->HasRoom(one.bytes) && !means_.host->LogIsHeld(one.bytes);
+  return goes_on && head.use->HasRoom(one.bytes) && !deps_.host->LogIsHeld(one.bytes);
 }
 
 Result<std::unique_ptr<CoalescedAppends::Batch>> CoalescedAppends::Begin(const Head& head,
                                                                          Incoming* one) {
-  const uint32_t tokens = means_.options->delta_batch_tokens;
+  const uint32_t tokens = deps_.options->delta_batch_tokens;
   auto fresh = std::make_unique<Batch>();
   std::vector<uint64_t> positions(head.lengths.begin() + 1, head.lengths.end());
   CAIRN_ASSIGN_OR_RETURN(fresh->staging,
-                         KvStaging::Make(means_.staging, one->model, std::move(positions), tokens));
+                         KvStaging::Make(deps_.staging, one->model, std::move(positions), tokens));
   fresh->kv_counts.assign(one->model->groups.size(), 0);
   fresh->model = one->model;
   fresh->length = head.lengths[kTokenLane];
@@ -197,9 +197,9 @@ Result<std::unique_ptr<CoalescedAppends::Batch>> CoalescedAppends::Begin(const H
 
 Timer::Entry CoalescedAppends::FlushLater(BranchId id) {
   return Timer::Make([this, id] {
-    const StatusCode code = Guarded([&] { return TryFlush(id); }).code();
+    const StatusCode code = CatchBadAlloc([&] { return TryFlush(id); }).code();
     const bool again = code == StatusCode::kBusy || code == StatusCode::kOutOfMemory;
-    return again ? means_.world.scheduler->MonotonicNs() + means_.options->delta_batch_wait_ns
+    return again ? deps_.world.scheduler->MonotonicNs() + deps_.options->delta_batch_wait_ns
                  : io::kNoDeadline;
   });
 }
@@ -222,9 +222,9 @@ Status CoalescedAppends::TryFlush(BranchId id, bool stays_if_full) {
   Flushing flushing;
   Status committed;
   {
-    Lock lock(means_.mutex());
+    Lock lock(deps_.mutex());
     if (!batches_.contains(id)) return Status::Ok();
-    const Status loaded = means_.access->LoadToChange(id, &lock).status();
+    const Status loaded = deps_.access->LoadToChange(id, &lock).status();
     const auto found = batches_.find(id);  // Another thread may have flushed it.
     if (found == batches_.end()) return Status::Ok();
     Batch& waiting = *found->second;
@@ -234,18 +234,18 @@ Status CoalescedAppends::TryFlush(BranchId id, bool stays_if_full) {
       waiting.states = flushing.payload->TakeStates();
       return committed;
     }
-    means_.tree().sums().CountCoalesced(waiting.ns, waiting.bytes, -1);
+    deps_.tree().sums().CountCoalesced(waiting.ns, waiting.bytes, -1);
     flushing.batch = std::move(found->second);
     batches_.erase(found);
     count_.fetch_sub(1, std::memory_order_release);
   }
   if (!committed.ok()) {
-    const Status told =
-        Guarded([&] { return means_.host->WhileRoomIsMade(id, flushing.batch->bytes, committed); });
+    const Status told = CatchBadAlloc(
+        [&] { return deps_.host->WhileRoomIsMade(id, flushing.batch->bytes, committed); });
     for (auto& [durability, ticket] : flushing.batch->tickets) ticket->Finish(told);
     return committed;
   }
-  means_.committer->Publish(&*flushing.append);
+  deps_.committer->Publish(&*flushing.append);
   GiveToLog(flushing.append->sequence(), *flushing.batch);
   return Status::Ok();
 }
@@ -265,10 +265,10 @@ Status CoalescedAppends::Commit(BranchId id, const Status& loaded, Batch* waitin
                             std::move(waiting->states));
   flushing->expected.length = waiting->length;
   try {
-    flushing->append.emplace(means_, this, id, flushing->delta, flushing->expected,
+    flushing->append.emplace(deps_, this, id, flushing->delta, flushing->expected,
                              &*flushing->payload, nullptr);
     Status committed =
-        loaded.ok() ? means_.committer->CommitLocked(&*flushing->append).status : loaded;
+        loaded.ok() ? deps_.committer->CommitLocked(&*flushing->append).status : loaded;
     // Handle the log's out-of-memory like our own.
     if (committed.code() == StatusCode::kOutOfMemory) throw std::bad_alloc();
     return committed;
@@ -285,17 +285,17 @@ void CoalescedAppends::GiveToLog(uint64_t sequence, const Batch& batch) {
     written |= durability != Durability::kMemory;
     durable |= durability == Durability::kPower;
     if (durability == Durability::kMemory) {
-      if (ticket->Finish(Status::Ok())) means_.tickets->RecordSave(ticket->started_ns);
+      if (ticket->Finish(Status::Ok())) deps_.tickets->RecordSave(ticket->started_ns);
     } else {
-      means_.tickets->Register(sequence, durability, ticket);
+      deps_.tickets->Register(sequence, durability, ticket);
     }
   }
-  if (written) means_.log->Request(sequence, durable);
+  if (written) deps_.log->Request(sequence, durable);
 }
 
 Status CoalescedAppends::Flush(BranchId id) {
-  return means_.committer->Retrying({.busy = RetryPolicy::Busy::kAwaitMemory},
-                                    [&] { return Attempt::Of(TryFlush(id)); });
+  return deps_.committer->Retrying({.busy = RetryPolicy::Busy::kAwaitMemory},
+                                   [&] { return Attempt::Of(TryFlush(id)); });
 }
 
 Status CoalescedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
@@ -304,7 +304,7 @@ Status CoalescedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
                            .branch = id,
                            .deadline_ns = deadline_ns};
   while (true) {
-    const Status status = means_.committer->Retrying(
+    const Status status = deps_.committer->Retrying(
         policy, [&] { return Attempt::Of(TryFlush(id, /*stays_if_full=*/true)); });
     if (status.code() != StatusCode::kNoSpace) return status;
     const Status ended = TryFlush(id);  // No room comes: ends the tickets with that.
@@ -313,10 +313,10 @@ Status CoalescedAppends::FlushWithRoom(BranchId id, uint64_t deadline_ns) {
 }
 
 Result<const Head*> CoalescedAppends::LookAt(BranchId id, Lock* lock) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   static_cast<void>(Flush(id));  // Its tickets end with a failure.
-  *lock = Lock(means_.mutex());
-  return means_.access->LoadBranch(id, lock);
+  *lock = Lock(deps_.mutex());
+  return deps_.access->LoadBranch(id, lock);
 }
 
 bool CoalescedAppends::FlushTo(std::span<const uint64_t> branches, Lock* lock) {
@@ -335,7 +335,7 @@ void CoalescedAppends::FlushAll() {
   while (count_.load(std::memory_order_acquire) != 0) {
     BranchId id{};
     {
-      std::lock_guard lock(means_.mutex());
+      std::lock_guard lock(deps_.mutex());
       if (batches_.empty()) return;
       id = batches_.begin()->first;
     }
@@ -347,12 +347,12 @@ void CoalescedAppends::FlushAll() {
 Status CoalescedAppends::EndAll() {
   Status first;
   while (true) {
-    const Status flushed = Guarded([&] { FlushAll(); });
+    const Status flushed = CatchBadAlloc([&] { FlushAll(); });
     if (flushed.ok()) return first;
     first = flushed;
     std::unique_ptr<Batch> batch;
     {
-      std::lock_guard lock(means_.mutex());
+      std::lock_guard lock(deps_.mutex());
       if (batches_.empty()) continue;
       batch = std::move(batches_.begin()->second);
       batches_.erase(batches_.begin());

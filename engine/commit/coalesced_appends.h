@@ -27,7 +27,7 @@
 #include "engine/commit/kv_layout.h"
 #include "engine/commit/staging.h"
 #include "engine/commit/ticket.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 
 namespace cairn::engine {
 
@@ -35,7 +35,7 @@ class CoalescedAppends {
  public:
   using Lock = Committer::Lock;
 
-  explicit CoalescedAppends(const WriteMeans& means) : means_(means) {}
+  explicit CoalescedAppends(const WriteDeps& deps) : deps_(deps) {}
   CoalescedAppends(const CoalescedAppends&) = delete;
   CoalescedAppends& operator=(const CoalescedAppends&) = delete;
 
@@ -70,9 +70,9 @@ class CoalescedAppends {
   struct Batch {
     std::shared_ptr<const ModelSpec> model;
     std::unique_ptr<KvStaging> staging;
-    uint64_t length = 0;  // Of the branch, when the first append came.
+    uint64_t length = 0;  // The branch's, when the first append came.
     std::vector<TokenId> tokens;
-    std::optional<bool> exact;        // Of its KV so far; nothing: it has none.
+    std::optional<bool> exact;        // Whether its KV so far is; nothing: it has none.
     uint64_t bytes = 0;               // Raw, of KV and tokens; charged to the quota...
     std::string ns;                   // ...of this namespace.
     std::vector<uint64_t> kv_counts;  // By group.
@@ -90,9 +90,9 @@ class CoalescedAppends {
   Status Commit(BranchId id, const Status& loaded, Batch* waiting, Flushing* flushing);
   void GiveToLog(uint64_t sequence, const Batch& batch);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   std::map<BranchId, std::unique_ptr<Batch>> batches_;
-  std::atomic<uint32_t> count_{0};  // Of batches_.
+  std::atomic<uint32_t> count_{0};  // The size of batches_.
 };
 
 }  // namespace cairn::engine

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/commit_observer.h"
-#include "engine/tree/path.h"
+#include "engine/tree/memory/path.h"
 
 namespace cairn::engine {
 

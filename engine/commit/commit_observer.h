@@ -4,15 +4,15 @@
 //
 // Every op that was applied to the tree and placed in the log is reported once: live, and again by
 // a replay, which reads no payload and so knows only ranges. An op that a failed log takes back is
-// not reported as taken back: the replay that follows starts anew.
+// not reported as taken back: the replay that follows starts over.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "cairn/branch.h"
-#include "engine/tree/op.h"
-#include "engine/tree/tree.h"
+#include "cairn/branch_types.h"
+#include "engine/tree/memory/op.h"
+#include "engine/tree/memory/tree.h"
 
 namespace cairn::engine {
 
@@ -25,7 +25,7 @@ enum class CommitOrigin : uint8_t {
 struct CommittedOp {
   Op op;
   std::span<const Part> parts{};   // In earlier records: more payload that the op makes count.
-  std::span<const TokenId> ids{};  // Of the positions it appends; live only.
+  std::span<const TokenId> ids{};  // The ids of the positions that it appends; live only.
   uint64_t kv_bytes = 0;           // Raw, of everything that it makes count; live only.
   bool fills = false;              // KV that comes later than its tokens.
   CommitOrigin origin = CommitOrigin::kCaller;
@@ -63,10 +63,10 @@ class CommitObserver {
   virtual void OnReplay(uint64_t /*after_sequence*/) {}
 };
 
-// When an observer is told.
+// When an observer is notified.
 enum class ObserverOrder : uint8_t {
-  kAny,       // After the commit lock is released and the record published; several threads at
-              // once.
+  // After the commit lock is released and the record published; several threads at once.
+  kAny,
   kSequence,  // Under the commit lock, in the order of sequences.
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/commit/committer.h"
 
+#include <utility>
+
 #include "base/core/check.h"
 
 namespace cairn::engine {
@@ -167,6 +169,11 @@ Status Committer::Retry::Await(const Attempt& refused) {
   const Status& status = refused.status;
   CAIRN_CHECK(!status.ok());
   if (status.code() == StatusCode::kNoSpace) {
+    // Once: the refusal may be about something else than one more segment.
+    const bool of_store = status.reason() != StatusReason::kNamespaceQuota;
+    if (of_store && !std::exchange(looked_again_, true) && committer_->host_->HasRoomAgain()) {
+      return Status::Ok();
+    }
     switch (policy_.no_space) {
       case RetryPolicy::NoSpace::kReturn: return status;
       case RetryPolicy::NoSpace::kEvict:
@@ -229,7 +236,7 @@ void Committer::BeginReplay(uint64_t after_sequence) {
   ForReplayObservers([&](CommitObserver* observer) { observer->OnReplay(after_sequence); });
 }
 
-void Committer::TellReplayed(std::span<CommittedOp> ops, uint64_t sequence) {
+void Committer::ReportReplayed(std::span<CommittedOp> ops, uint64_t sequence) {
   CAIRN_CHECK(sequence != 0);
   for (CommittedOp& op : ops) {
     op.origin = CommitOrigin::kReplay;

@@ -9,7 +9,7 @@
 //   reserve   the record gets its sequence and its place, or not   same lock
 //   commit    nothing is undone any more                           same lock
 //   publish   the payload is copied and the record handed over     no lock
-//   tell      observers learn of it                                no lock
+//   report    observers learn of it                                no lock
 //
 // Each kind of change (append, batch, fill, ...) is a Resolver, which supplies the input of these
 // steps. A refused change leaves no trace. A RetryPolicy says whether it is tried again, and what
@@ -30,12 +30,12 @@
 
 #include "base/core/check.h"
 #include "base/io/world.h"
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/status.h"
 #include "engine/commit/commit_observer.h"
 #include "engine/commit/durable_lengths.h"
-#include "engine/transaction.h"
-#include "engine/tree/tree_changes.h"
+#include "engine/tree/ops/transaction.h"
+#include "engine/tree/ops/tree_changes.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
@@ -51,6 +51,9 @@ class CommitHost {
   virtual void OnLogged(const wal::Log::Slot& slot, CommitOrigin origin) = 0;
   // The log refused a record.
   virtual void OnRefused(const Status& status) = 0;
+  // After kNoSpace: looks at the disk again. True: there is room for a log segment by now, so the
+  // refusal is out of date, and the log was notified. No lock may be held.
+  virtual bool HasRoomAgain() = 0;
   // The waits of RetryPolicy. Ok: it is worth another try.
   virtual Status WaitForLog(uint64_t bytes, uint64_t deadline_ns) = 0;
   // `first_round`: the caller's, empty before the first of these calls.
@@ -73,8 +76,8 @@ struct Attempt {
   Status status{};
 
   Attempt() = default;
-  Attempt(
-      Status failure)  // NOLINT(google-explicit-constructor): so that CAIRN_RETURN_IF_ERROR works.
+  // NOLINTNEXTLINE(google-explicit-constructor): so that CAIRN_RETURN_IF_ERROR works.
+  Attempt(Status failure)
       : kind(failure.ok() ? Kind::kDone : Kind::kFailed), status(std::move(failure)) {}
   // For a call that may be tried again whatever refused it: the policy decides by the code.
   static Attempt Of(Status status) { return status.ok() ? Attempt() : Refused(std::move(status)); }
@@ -117,7 +120,7 @@ class CommitOps;
 // One change: the input of the steps above. Lives for all tries of it.
 class Resolver {
  public:
-  using Lock = std::unique_lock<std::mutex>;  // Of the commit lock.
+  using Lock = std::unique_lock<std::mutex>;  // Holds the commit lock.
   virtual ~Resolver() = default;
 
   // Makes sure that memory has the parts of the tree which the change needs, and that appends
@@ -152,7 +155,7 @@ class Resolver {
     CommitOrigin origin = CommitOrigin::kCaller;
     uint64_t unit = 0;
     std::span<const wal::Strip> strips{};
-    uint64_t token_strip_bytes = 0;  // Of the first strip, if that has token ids.
+    uint64_t token_strip_bytes = 0;  // The size of the first strip, if that has token ids.
   };
   Record record_;
   wal::Log::Slot slot_;
@@ -183,7 +186,7 @@ class CommitOps {
 
   Tree* const tree_;
   TreeChanges* const changes_;
-  FieldWriter* const fields_;  // Of the record.
+  FieldWriter* const fields_;  // The record's.
   FieldWriter* const one_;     // Scratch for the fields of an op.
   Resolver* const resolver_;
 };
@@ -222,7 +225,7 @@ class Committer {
   // --- Replay. Observers learn of a record's ops once all of the record is applied.
   bool ReplayIsObserved() const;
   void BeginReplay(uint64_t after_sequence);
-  void TellReplayed(std::span<CommittedOp> ops, uint64_t sequence);
+  void ReportReplayed(std::span<CommittedOp> ops, uint64_t sequence);
 
   // --- Large appends, of which a branch has one at a time. The lock guards which.
   bool HasLargeAppend(BranchId branch) const { return large_appends_.contains(branch); }
@@ -236,7 +239,7 @@ class Committer {
   std::mutex& mutex() { return mutex_; }
   Tree& tree() { return tree_; }
   DurableLengths& lengths() { return lengths_; }
-  // Of the youngest model that was registered since the opening.
+  // The record of the youngest model that was registered since the opening.
   uint64_t models_sequence() const { return models_sequence_; }
   // The log failed, and the tree was rebuilt up to what it acknowledged.
   bool rolled_back() const { return rolled_back_; }
@@ -258,6 +261,7 @@ class Committer {
     Committer* const committer_;
     const RetryPolicy& policy_;
     std::optional<uint32_t> first_round_;
+    bool looked_again_ = false;
   };
 
   template <typename Call>

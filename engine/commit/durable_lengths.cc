@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 

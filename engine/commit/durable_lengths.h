@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cairn/store.h"
+#include "cairn/branch_types.h"
 
 namespace cairn::engine {
 

@@ -2,7 +2,7 @@
 //
 // KV that comes later than its tokens: at the end of a group's KV, which is an append without
 // tokens, and where KV was evicted or never given. Such positions are filled record by record. Each
-// record is whole and right by itself, so nothing has to hold them together, and a prefill of any
+// record is whole and right on its own, so nothing has to hold them together, and a prefill of any
 // size needs memory for one record only.
 #include <algorithm>
 #include <optional>
@@ -10,23 +10,23 @@
 
 #include "engine/commit/appender.h"
 #include "engine/commit/quota.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/path.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
 namespace {
 
 // The next positions of a group's view that have no KV, as one record: a part of a hole, or of what
-// lies beyond kv_length. They are looked up anew each time, since another branch may have filled
+// lies beyond kv_length. They are looked up again each time, since another branch may have filled
 // them meanwhile, or was forked from the middle of them.
 class FillResolver final : public Resolver {
  public:
   // Sets how much room to wait for.
-  FillResolver(const WriteMeans& means, CoalescedAppends* coalesced, BranchId id,
-               const Delta& delta, size_t view_index, uint64_t from, const ModelSpec& model,
-               const Expected& expected, RetryPolicy* policy)
-      : means_(means),
+  FillResolver(const WriteDeps& deps, CoalescedAppends* coalesced, BranchId id, const Delta& delta,
+               size_t view_index, uint64_t from, const ModelSpec& model, const Expected& expected,
+               RetryPolicy* policy)
+      : deps_(deps),
         coalesced_(coalesced),
         id_(id),
         delta_(delta),
@@ -40,9 +40,9 @@ class FillResolver final : public Resolver {
 
   Attempt Prepare(Lock* lock) override {
     while (true) {
-      CAIRN_ASSIGN_OR_RETURN(head_, means_.access->LoadToChange(id_, lock));
+      CAIRN_ASSIGN_OR_RETURN(head_, deps_.access->LoadToChange(id_, lock));
       CAIRN_RETURN_IF_ERROR(CheckExpected(*head_, expected_));
-      CAIRN_ASSIGN_OR_RETURN(const DeltaWindow::Kv next, Next(means_.tree()));
+      CAIRN_ASSIGN_OR_RETURN(const DeltaWindow::Kv next, Next(deps_.tree()));
       if (next.count == 0) return Attempt::Nothing();
       if (DeltaWindow::Kv& wanted = window_.kv[view_index_];
           !payload_.has_value() || wanted.position != next.position || wanted.count != next.count) {
@@ -93,7 +93,7 @@ class FillResolver final : public Resolver {
     const uint32_t lane = 1 + view().group;
     const uint64_t view_end = view().position + view().count;
     const uint64_t positions_max = std::max<uint64_t>(
-        1, means_.limits->PayloadBytesMax() / KvLayoutBytes(model_.groups[view().group], 1));
+        1, deps_.limits->PayloadBytesMax() / KvLayoutBytes(model_.groups[view().group], 1));
     const uint64_t length = head_->lengths[lane];
     const auto holes = FindHoles(tree, *head_, lane, from_, std::min(view_end, length));
     is_hole_ = !holes.empty();
@@ -111,11 +111,11 @@ class FillResolver final : public Resolver {
     payload_.emplace(model_, delta_, window_, std::vector<DeltaState>());
     record_.strips = payload_->strips();
     policy_->log_bytes = policy_->room_bytes = payload_->bytes();
-    means_.host->SlowDown(payload_->bytes(), policy_->deadline_ns);
+    deps_.host->SlowDown(payload_->bytes(), policy_->deadline_ns);
     hashes_.reserve(payload_->strips().size());
   }
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   const BranchId id_;
   const Delta& delta_;
@@ -127,14 +127,14 @@ class FillResolver final : public Resolver {
   const Head* head_ = nullptr;  // While the lock is held.
   bool is_hole_ = false;
   DeltaWindow window_;
-  std::optional<DeltaPayload> payload_;  // Of `window_`.
+  std::optional<DeltaPayload> payload_;  // The payload of `window_`.
   std::vector<uint64_t> hashes_;
 };
 
 }  // namespace
 
 Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& options) {
-  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  const uint64_t deadline_ns = deps_.lifecycle->Deadline(options.timeout_ns);
   Delta delta;
   delta.kv = &kv;
   delta.exact = options.exact;
@@ -143,22 +143,21 @@ Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& option
   const Expected expected{options.expected_length, {}};
   bool goes_on = true;  // From kv_length on: one delta.
   {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
+    Committer::Lock lock(deps_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(id, &lock));
     CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
     for (const GroupView& view : kv.groups) {
       goes_on &= view.position >= head->lengths[1 + view.group];
     }
   }
   if (goes_on) {
-    CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*model, delta));
+    CAIRN_RETURN_IF_ERROR(deps_.limits->CheckFits(*model, delta));
     CAIRN_ASSIGN_OR_RETURN(const Applied applied,
                            AppendWithRoom(id, delta, expected, *model, options, deadline_ns));
-    return means_.tickets->WaitFor(applied.sequence, options.durability, deadline_ns);
+    return deps_.tickets->WaitFor(applied.sequence, options.durability, deadline_ns);
   }
   for (const GroupView& view : kv.groups) {
-    CAIRN_RETURN_IF_ERROR(
-        means_.limits->CheckPosition(KvLayoutBytes(model->groups[view.group], 1)));
+    CAIRN_RETURN_IF_ERROR(deps_.limits->CheckPosition(KvLayoutBytes(model->groups[view.group], 1)));
   }
   uint64_t sequence = 0;
   if (IsOnGpu(delta)) {
@@ -168,7 +167,7 @@ Status Appender::Fill(BranchId id, const KvView& kv, const AppendOptions& option
       CAIRN_ASSIGN_OR_RETURN(sequence, FillView(id, delta, view, *model, options, deadline_ns));
     }
   }
-  return means_.tickets->WaitFor(sequence, options.durability, deadline_ns);
+  return deps_.tickets->WaitFor(sequence, options.durability, deadline_ns);
 }
 
 // Waits for the durability that was asked for, even if nothing was left to fill: the call that
@@ -177,7 +176,7 @@ Result<uint64_t> Appender::FillView(BranchId id, const Delta& delta, size_t view
                                     const ModelSpec& model, const AppendOptions& options,
                                     uint64_t deadline_ns) {
   const GroupView& view = delta.kv->groups[view_index];
-  uint64_t sequence = means_.log->last_reserved_sequence();
+  uint64_t sequence = deps_.log->last_reserved_sequence();
   for (uint64_t from = view.position; from < view.position + view.count;) {
     CAIRN_ASSIGN_OR_RETURN(sequence,
                            FillNext(id, delta, view_index, &from, model, options, deadline_ns));
@@ -194,11 +193,11 @@ Result<uint64_t> Appender::FillNext(BranchId id, const Delta& delta, size_t view
                      .no_space = RetryPolicy::NoSpace::kEvict,
                      .branch = id,
                      .deadline_ns = deadline_ns};
-  FillResolver fill(means_, coalesced_, id, delta, view_index, *from, model, expected, &policy);
-  const Attempt ended = means_.committer->Commit(&fill, policy);
+  FillResolver fill(deps_, coalesced_, id, delta, view_index, *from, model, expected, &policy);
+  const Attempt ended = deps_.committer->Commit(&fill, policy);
   if (!ended.status.ok()) return ended.status;
   *from = fill.end(ended);
-  return ended.done() ? fill.sequence() : means_.log->last_reserved_sequence();
+  return ended.done() ? fill.sequence() : deps_.log->last_reserved_sequence();
 }
 
 }  // namespace cairn::engine

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "base/core/out_of_memory.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 
 Status GpuPuts::Put(uint32_t layer, const KvView& view, uintptr_t ready) {
-  CAIRN_ASSIGN_OR_RETURN(auto source, means_.gpus->Open(staging_->model(), view, ready));
+  CAIRN_ASSIGN_OR_RETURN(auto source, deps_.gpus->Open(staging_->model(), view, ready));
   uint64_t id = 0;
   {
     const MutexLock lock(&mutex_);
@@ -18,13 +18,13 @@ Status GpuPuts::Put(uint32_t layer, const KvView& view, uintptr_t ready) {
     pending_.push_back({.id = id, .group = view.groups[0].group, .layer = layer});
   }
   uint64_t arrival = 0;
-  const Status posted = Guarded([&] {
+  const Status posted = CatchBadAlloc([&] {
     // The caller's KvView need not live on; the memory that it names does.
     const auto run = std::make_shared<std::function<void()>>(
-        [puts = shared_from_this(), store = means_.host->Hold(), id, view, layer, source] {
+        [puts = shared_from_this(), store = deps_.host->Hold(), id, view, layer, source] {
           puts->Run(id, view, layer, source.get());
         });
-    arrival = means_.arrivals->Post(
+    arrival = deps_.ready_poller->Post(
         {.arrived = [source] { return source->ready().Reached(); }, .run = run});
     return Status::Ok();
   });
@@ -40,7 +40,7 @@ Status GpuPuts::Put(uint32_t layer, const KvView& view, uintptr_t ready) {
       if (one.id == id) one.arrival = arrival;
     }
   }
-  if (stopped && means_.arrivals->Withdraw(arrival)) End(id, Status::Ok(), /*ran=*/false);
+  if (stopped && deps_.ready_poller->Withdraw(arrival)) End(id, Status::Ok(), /*ran=*/false);
   return Status::Ok();
 }
 
@@ -63,9 +63,9 @@ void GpuPuts::Run(uint64_t id, const KvView& view, uint32_t layer, GpuSource* so
   }
   const auto wanted = [this] {
     const MutexLock lock(&mutex_);
-    return !stopped_ && (committed_ || means_.lifecycle->open().load());
+    return !stopped_ && (committed_ || deps_.lifecycle->open().load());
   };
-  Status gathered = Guarded([&]() -> Status {
+  Status gathered = CatchBadAlloc([&]() -> Status {
     CAIRN_RETURN_IF_ERROR(source->ready().Await(io::kNoDeadline, wanted));
     CAIRN_RETURN_IF_ERROR(source->Prepare());
     return staging_->PutFromGpu(*source, view.groups[0], layer);
@@ -81,7 +81,7 @@ void GpuPuts::End(uint64_t id, Status status, bool ran) {
     if (ran) --running_;
   }
   version_.fetch_add(1, std::memory_order_release);
-  means_.world.scheduler->WakeAll(version_);
+  deps_.world.scheduler->WakeAll(version_);
 }
 
 bool GpuPuts::HasEnded() {
@@ -107,7 +107,7 @@ void GpuPuts::Uncommit() {
 }
 
 Status GpuPuts::Await(uint64_t deadline_ns, const std::function<bool()>& wanted) {
-  io::Scheduler& scheduler = *means_.world.scheduler;
+  io::Scheduler& scheduler = *deps_.world.scheduler;
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     if (HasEnded()) break;
@@ -140,8 +140,8 @@ void GpuPuts::Stop() {
       }
     }
     if (arrival == 0) {
-      means_.world.scheduler->Wait(version_, seen, io::kNoDeadline);
-    } else if (means_.arrivals->Withdraw(arrival)) {
+      deps_.world.scheduler->Wait(version_, seen, io::kNoDeadline);
+    } else if (deps_.ready_poller->Withdraw(arrival)) {
       End(withdrawn, Status::Ok(), /*ran=*/false);
     }
   }

@@ -13,16 +13,16 @@
 
 #include "base/core/mutex.h"
 #include "cairn/kv_view.h"
-#include "engine/commit/arrivals.h"
+#include "engine/commit/ready_poller.h"
 #include "engine/commit/staging.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 
 namespace cairn::engine {
 
 class GpuPuts : public std::enable_shared_from_this<GpuPuts> {
  public:
   // `staging` lives until Stop returned.
-  GpuPuts(const WriteMeans& means, KvStaging* staging) : means_(means), staging_(staging) {}
+  GpuPuts(const WriteDeps& deps, KvStaging* staging) : deps_(deps), staging_(staging) {}
   GpuPuts(const GpuPuts&) = delete;
   GpuPuts& operator=(const GpuPuts&) = delete;
 
@@ -49,7 +49,7 @@ class GpuPuts : public std::enable_shared_from_this<GpuPuts> {
   bool HasEnded();
   Status Await(uint64_t deadline_ns, const std::function<bool()>& wanted);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   KvStaging* const staging_;
   Mutex mutex_;
   std::vector<Pending> pending_ CAIRN_GUARDED_BY(mutex_);

@@ -11,9 +11,9 @@
 #include "base/core/mutex.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/parallel_for.h"
-#include "engine/constants.h"
-#include "engine/pages/page_writer.h"
-#include "engine/tree/fragment_layout.h"
+#include "engine/commit/page_writer.h"
+#include "engine/config/constants.h"
+#include "engine/tree/memory/fragment_layout.h"
 
 namespace cairn::engine {
 
@@ -68,7 +68,7 @@ class GpuRows final : public PageRows {
     const std::span<std::byte> rows = room.first(SliceBytes(group_.planes[plane], count_));
     const GpuSource::Slice slice{index_, layer, plane, begin_, count_, rows.data()};
     Status gathered = failed_->Get();
-    if (gathered.ok()) gathered = Guarded([&] { return source_.Gather({&slice, 1}); });
+    if (gathered.ok()) gathered = CatchBadAlloc([&] { return source_.Gather({&slice, 1}); });
     if (!gathered.ok()) {
       std::fill(rows.begin(), rows.end(), std::byte{0});  // The table is discarded.
       failed_->Set(std::move(gathered));
@@ -83,6 +83,45 @@ class GpuRows final : public PageRows {
   const uint64_t begin_, count_;
   Failed* const failed_;
 };
+
+// One page of the view, from the caller's memory or a GPU.
+std::shared_ptr<const PageRows> RowsAt(const IngestSource& source, const GroupView& view,
+                                       const LayerGroup& group, uint64_t begin, uint64_t count,
+                                       GpuRows::Failed* failed) {
+  if (source.gpu == nullptr) return std::make_shared<const ViewRows>(group, view, begin, count);
+  const auto index = static_cast<size_t>(&view - source.delta->kv->groups.data());
+  return std::make_shared<const GpuRows>(*source.gpu, group, index, begin, count, failed);
+}
+
+// What packing leaves of the view's KV, by one head of each of some pages.
+double PackedShare(const IngestSource& source, const GroupView& view, const FragmentLayout& layout,
+                   const Allocator& allocator) {
+  uint64_t raw = 0, packed = 0;
+  GpuRows::Failed failed;
+  for (uint64_t i = 0; i < kIngestSamples; ++i) {
+    const uint64_t at = view.position + view.count * i / kIngestSamples;
+    const uint64_t count = std::min<uint64_t>(layout.page_rows(), view.position + view.count - at);
+    const auto slice = static_cast<uint32_t>(layout.slices() * i / kIngestSamples);
+    const HeadSlice head = layout.At(slice);
+    const FrameShape shape = layout.Shape(slice, static_cast<uint32_t>(count));
+    const Plane& plane = layout.group().planes[head.plane];
+    const AlignedBuffer room =
+        AlignedBuffer::TryAllocate(allocator, SliceBytes(plane, count), io::kBlockBytes);
+    const AlignedBuffer out =
+        AlignedBuffer::TryAllocate(allocator, MaxFrameBytes(shape), io::kBlockBytes);
+    if (room.empty() || out.empty()) return 1;
+    const auto rows = RowsAt(source, view, layout.group(), at, count, &failed);
+    const std::span<std::byte> frame =
+        rows->Plane(head.layer, head.plane, room.span())
+            .subspan(head.head * shape.raw_bytes(), shape.raw_bytes());
+    const FrameScales scales = layout.Scales(slice);
+    if (scales != FrameScales::kNone) QuantiseFrame(shape, scales, frame);
+    raw += frame.size();
+    packed += EncodeFrame(shape, frame, out.span(), {.scales = scales});
+  }
+  if (!failed.Get().ok()) return 1;
+  return static_cast<double>(packed) / static_cast<double>(raw);
+}
 
 class IngestTable {
  public:
@@ -131,8 +170,7 @@ class IngestTable {
   }
 
  private:
-  // If memory is short fewer layers are packed ahead, and the
-  // table is written in smaller pieces.
+  // If memory is short fewer layers are packed ahead, and the table is written in smaller pieces.
   Status TakeMemory() {
     uint64_t layer_bytes = 0;  // Enough for every layer of every page.
     for (size_t i = 0; i < views_.size(); ++i) {
@@ -175,12 +213,7 @@ class IngestTable {
   }
   std::shared_ptr<const PageRows> RowsOf(const GroupView& view, const FragmentLayout& layout,
                                          uint64_t begin, uint64_t count) {
-    if (source_.gpu == nullptr) {
-      return std::make_shared<const ViewRows>(layout.group(), view, begin, count);
-    }
-    const auto index = static_cast<size_t>(&view - source_.delta->kv->groups.data());
-    return std::make_shared<const GpuRows>(*source_.gpu, layout.group(), index, begin, count,
-                                           &failed_);
+    return RowsAt(source_, view, layout.group(), begin, count, &failed_);
   }
 
   PageRange Range(uint32_t lane, uint64_t begin, uint64_t count, bool exact) {
@@ -191,8 +224,8 @@ class IngestTable {
 
   const IngestContext& context_;
   const IngestSource& source_;
-  std::vector<const GroupView*> views_;  // Of groups that have KV, ascending.
-  std::vector<FragmentLayout> layouts_;  // Of those.
+  std::vector<const GroupView*> views_;  // Groups that have KV, ascending.
+  std::vector<FragmentLayout> layouts_;  // Their layouts.
   MemoryLine::Share share_;              // For all packing and writing.
   uint64_t batch_bytes_ = 0;
   size_t write_bytes_ = sstable::kSnapshotWriteBytes;
@@ -201,6 +234,18 @@ class IngestTable {
 };
 
 }  // namespace
+
+uint64_t PackedBytesAbout(const IngestSource& source, Allocator allocator) {
+  uint64_t bytes = source.delta->tokens.size_bytes();
+  if (source.delta->kv == nullptr) return bytes;
+  for (const GroupView& view : source.delta->kv->groups) {
+    if (view.count == 0) continue;
+    const FragmentLayout layout(*source.model, 1 + view.group);
+    bytes += static_cast<uint64_t>(static_cast<double>(view.count * layout.position_bytes()) *
+                                   PackedShare(source, view, layout, allocator));
+  }
+  return bytes;
+}
 
 Result<Ingested> WriteIngestTable(const IngestContext& context, const IngestSource& source) {
   return IngestTable(context, source).Run();

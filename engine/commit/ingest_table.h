@@ -2,7 +2,7 @@
 //
 // Writes the content of one append into a snapshot table of its own, straight from the caller's
 // memory: page by page and layer by layer it is gathered, packed and written
-// (engine/pages/page_writer.h). The layout is that of sealing, so that every reader treats it
+// (engine/commit/page_writer.h). The layout is that of sealing, so that every reader treats it
 // alike.
 //
 // The table is not read back. Sealing does that because it then gives up a durable copy that may
@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "base/io/executor.h"
-#include "cairn/branch.h"
-#include "engine/gpu/gpu_source.h"
-#include "engine/memory_line.h"
-#include "engine/tree/op.h"
+#include "cairn/branch_types.h"
+#include "engine/config/memory_line.h"
+#include "engine/device/gpu_source.h"
+#include "engine/tree/memory/op.h"
 #include "sstable/snapshot_writer.h"
 
 namespace cairn::engine {
@@ -40,16 +40,20 @@ struct IngestContext {
   io::Scheduler* scheduler = nullptr;
   io::Executor* executor = nullptr;
   MemoryLine* memory = nullptr;  // The line in which it waits for memory.
-  uint32_t helpers = 1;          // Of the executor, at most.
+  uint32_t helpers = 1;          // The most threads of the executor that it uses.
   // Asked before every frame, and while it waits for memory; not Ok ends the work.
   std::function<Status()> go_on;
 };
 
 struct Ingested {
   TableRef table;
-  std::vector<SealedRange> ranges;  // Ascending by (lane, begin), one a page.
+  std::vector<SealedRange> ranges;  // Ascending by (lane, begin), one per page.
   uint64_t raw_bytes = 0;
 };
+
+// How much a table of it would take, by a sample: frames of pages that lie far apart. What cannot
+// be sampled counts as content that does not pack.
+uint64_t PackedBytesAbout(const IngestSource& source, Allocator allocator);
 
 // When this returns the table survives every crash. After any error there is no table. In both
 // cases nothing touches the delta's memory any more. kNoSpace, kIoError, kOutOfMemory, or the error

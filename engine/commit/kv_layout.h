@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/codec/kv_copy.h"
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/kv_view.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "wal/record.h"
 
 namespace cairn::engine {

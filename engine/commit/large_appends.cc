@@ -9,8 +9,8 @@
 #include "base/core/out_of_memory.h"
 #include "engine/commit/ingest_table.h"
 #include "engine/commit/quota.h"
-#include "engine/constants.h"
-#include "engine/tree/decisions.h"
+#include "engine/config/constants.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -62,7 +62,7 @@ StagedWindow* StagedOf(const LargeAppends::Large& large) {
 // An ingested append takes next to nothing of the log; others wait for at most a segment.
 uint64_t LargeAppends::LogBytes(const ModelSpec& model, const Delta& delta) const {
   const uint64_t bytes = PayloadBytes(model, delta);
-  return means_.limits->IsIngested(bytes) ? 0 : std::min(bytes, means_.options->segment_bytes);
+  return deps_.limits->IsIngested(bytes) ? 0 : std::min(bytes, deps_.options->segment_bytes);
 }
 
 // Returns the branch's length. `bytes` will go into the log.
@@ -75,18 +75,18 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
     while (true) {
       // An append that has begun goes on, whatever the log's limit is: its parts keep the log from
       // shrinking.
-      if (means_.host->LogIsHeld(bytes)) {
+      if (deps_.host->LogIsHeld(bytes)) {
         return Attempt::Refused(
             Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows"));
       }
-      Committer::Lock lock(means_.mutex());
-      CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(id, &lock));
-      if (means_.committer->HasLargeAppend(id)) {
+      Committer::Lock lock(deps_.mutex());
+      CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(id, &lock));
+      if (deps_.committer->HasLargeAppend(id)) {
         return Attempt::Held(Committer::LargeAppendUnderWay());
       }
       if (!coalesced_->Has(id)) {
         CAIRN_RETURN_IF_ERROR(CheckExpected(*head, expected));
-        means_.committer->BeginLargeAppend(id);
+        deps_.committer->BeginLargeAppend(id);
         length = head->lengths[kTokenLane];
         return {};
       }
@@ -94,13 +94,13 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
       CAIRN_RETURN_IF_ERROR(wait ? coalesced_->Flush(id) : coalesced_->TryFlush(id));
     }
   };
-  CAIRN_RETURN_IF_ERROR(means_.committer->Retrying(policy, begin));
+  CAIRN_RETURN_IF_ERROR(deps_.committer->Retrying(policy, begin));
   return length;
 }
 
 Result<Applied> LargeAppends::Append(const Large& large) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length,
                          Begin(large.branch, LogBytes(large.model, large.delta), large.expected,
                                true, large.deadline_ns));
@@ -108,51 +108,52 @@ Result<Applied> LargeAppends::Append(const Large& large) {
 }
 
 Result<Ticket> LargeAppends::Post(Borrowed borrowed, const AppendOptions& options) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   const BranchId id = borrowed.branch;
   CAIRN_ASSIGN_OR_RETURN(const uint64_t length, Begin(id, LogBytes(*borrowed.model, borrowed.delta),
                                                       borrowed.expected, false, 0));
-  Result<Ticket> posted = Guarded([&] { return PostBegun(std::move(borrowed), options, length); });
-  if (!posted.ok()) means_.committer->EndLargeAppend(id);
+  Result<Ticket> posted =
+      CatchBadAlloc([&] { return PostBegun(std::move(borrowed), options, length); });
+  if (!posted.ok()) deps_.committer->EndLargeAppend(id);
   return posted;
 }
 
 Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& options,
                                        uint64_t length) {
   auto state = std::make_shared<TicketState>(
-      means_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
+      deps_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->is_job = true;
   state->kv_shed = borrowed.kv_shed;
-  const auto number = std::make_shared<std::atomic<uint64_t>>(0);  // Of its wait for arrival.
-  state->abandoned = [weak = std::weak_ptr<void>(means_.host->Hold()), this, number,
+  const auto number = std::make_shared<std::atomic<uint64_t>>(0);  // Names its wait for arrival.
+  state->abandoned = [weak = std::weak_ptr<void>(deps_.host->Hold()), this, number,
                       id = borrowed.branch, give_up = borrowed.source.arrival.give_up] {
     const auto store = weak.lock();
     if (store == nullptr) return;
-    means_.arrivals->Withdraw(number->load());
+    deps_.ready_poller->Withdraw(number->load());
     if (give_up != nullptr) give_up();
-    means_.committer->EndLargeAppend(id);
+    deps_.committer->EndLargeAppend(id);
   };
   state->length = length + borrowed.delta.tokens.size();
-  state->started_ns = means_.world.scheduler->MonotonicNs();
-  const uint64_t deadline_ns = means_.lifecycle->Deadline(options.timeout_ns);
+  state->started_ns = deps_.world.scheduler->MonotonicNs();
+  const uint64_t deadline_ns = deps_.lifecycle->Deadline(options.timeout_ns);
   std::shared_ptr<Timer::Entry> timeout;  // Shared: posted functions must be copyable.
   if (deadline_ns != io::kNoDeadline) {
-    timeout = std::make_shared<Timer::Entry>(means_.tickets->TimeOutLater(state));
+    timeout = std::make_shared<Timer::Entry>(deps_.tickets->TimeOutLater(state));
   }
   AppendOptions own = options;
   own.queue = nullptr;
   const auto arrived = borrowed.source.arrival.arrived;
-  const auto job = [this, store = means_.host->Hold(), borrowed = std::move(borrowed), own, length,
+  const auto job = [this, store = deps_.host->Hold(), borrowed = std::move(borrowed), own, length,
                     deadline_ns, timeout, state] {
     if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, timeout.get());
   };
   if (arrived == nullptr) {
-    means_.executor->Post(job);
+    deps_.executor->Post(job);
   } else {
-    number->store(means_.arrivals->Post({.arrived = arrived,
-                                         .run = std::make_shared<std::function<void()>>(job),
-                                         .deadline_ns = deadline_ns}));
+    number->store(deps_.ready_poller->Post({.arrived = arrived,
+                                            .run = std::make_shared<std::function<void()>>(job),
+                                            .deadline_ns = deadline_ns}));
   }
   return Ticket(state);
 }
@@ -161,22 +162,24 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
 void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
                        uint64_t deadline_ns, const std::shared_ptr<TicketState>& state,
                        Timer::Entry* timeout) {
+  uint64_t room_bytes = 0;
   const Large large{.branch = borrowed.branch,
                     .delta = borrowed.delta,
                     .expected = borrowed.expected,
                     .model = *borrowed.model,
                     .deadline_ns = deadline_ns,
                     .ticket = state.get(),
-                    .source = &borrowed.source};
-  const auto applied = Guarded([&] { return Gather(large, length); });
+                    .source = &borrowed.source,
+                    .room_bytes = &room_bytes};
+  const auto applied = CatchBadAlloc([&] { return Gather(large, length); });
   if (!applied.ok()) {
     if (applied.status().code() == StatusCode::kCancelled) {
-      means_.counters->cancelled.fetch_add(1, std::memory_order_relaxed);
+      deps_.counters->cancelled.fetch_add(1, std::memory_order_relaxed);
     }
     if (borrowed.source.arrival.give_up != nullptr) borrowed.source.arrival.give_up();
-    state->Finish(Guarded([&] {
-      return means_.host->WhileRoomIsMade(large.branch, PayloadBytes(large.model, large.delta),
-                                          applied.status());
+    state->Finish(CatchBadAlloc([&] {
+      const uint64_t bytes = room_bytes != 0 ? room_bytes : PayloadBytes(large.model, large.delta);
+      return deps_.host->WhileRoomIsMade(large.branch, bytes, applied.status());
     }));
     return;
   }
@@ -185,10 +188,10 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
     state->Finish(Status::Ok());
     return;
   }
-  means_.tickets->Register(applied->sequence, options.durability, state);
-  means_.log->Request(applied->sequence, options.durability == Durability::kPower);
+  deps_.tickets->Register(applied->sequence, options.durability, state);
+  deps_.log->Request(applied->sequence, options.durability == Durability::kPower);
   state->FinishIfCancelled();
-  if (timeout != nullptr) means_.timer->At(deadline_ns, std::move(*timeout));
+  if (timeout != nullptr) deps_.timer->At(deadline_ns, std::move(*timeout));
 }
 
 // ---------------------------------------------------------------- gathered
@@ -210,34 +213,38 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
     Committer* committer;
     BranchId id;
     ~End() { committer->EndLargeAppend(id); }
-  } end{means_.committer, large.branch};
+  } end{deps_.committer, large.branch};
   CAIRN_RETURN_IF_ERROR(AwaitSource(large));
-  uint64_t node = 0;
-  const bool ingested = means_.limits->IsIngested(large.model, large.delta);
+  uint64_t node = 0, ns_bytes_max = 0;
+  const bool ingested = deps_.limits->IsIngested(large.model, large.delta);
   {
     // A delta that does not fit the branch is refused before a byte is written.
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadToChange(large.branch, &lock));
+    Committer::Lock lock(deps_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(large.branch, &lock));
     CAIRN_ASSIGN_OR_RETURN(const Op op,
-                           ResolveAppend(means_.tree(), static_cast<uint64_t>(large.branch),
+                           ResolveAppend(deps_.tree(), static_cast<uint64_t>(large.branch),
                                          LanesOf(large.delta, length), SpansOf(large.delta)));
     // The size of a table is known only when it is written.
     if (!ingested) {
       CAIRN_RETURN_IF_ERROR(CheckQuota(*head, RawBytes(large.model, large.delta)));
     }
     // A table names the node; a node that is still to be made gets its id here.
-    node = ingested && (op.flags & kOpNewNode) != 0 ? means_.tree().TakeId() : op.node;
+    node = ingested && (op.flags & kOpNewNode) != 0 ? deps_.tree().TakeId() : op.node;
+    ns_bytes_max = head->use->policy.max_bytes;
   }
-  if (ingested) return Ingest(large, length, node);
+  if (ingested) {
+    CAIRN_RETURN_IF_ERROR(CheckEverFits(large, ns_bytes_max));
+    return Ingest(large, length, node);
+  }
   return FitsWhole(large) ? WriteWhole(large) : WriteParts(large, length);
 }
 
 // The last record of a large append, which makes it count.
 Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payload,
                                         const Written& written) {
-  AppendResolver append(means_, coalesced_, large.branch, large.delta, large.expected, payload,
+  AppendResolver append(deps_, coalesced_, large.branch, large.delta, large.expected, payload,
                         &written);
-  const Attempt ended = means_.committer->Commit(
+  const Attempt ended = deps_.committer->Commit(
       &append, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
   if (!ended.done()) return ended.status;
   return append.applied();
@@ -245,20 +252,43 @@ Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payloa
 
 // ---------------------------------------------------------------- into a table
 
+// A table is written before it is known whether it fits, and others would go for it meanwhile.
+Status LargeAppends::CheckEverFits(const Large& large, uint64_t ns_bytes_max) const {
+  const uint64_t raw = PayloadBytes(large.model, large.delta);
+  const uint64_t store_bytes_max = deps_.host->DataBytesAtMost();
+  if (raw <= std::min(store_bytes_max, ns_bytes_max)) return Status::Ok();
+  const uint64_t packed =
+      PackedBytesAbout({.model = &large.model,
+                        .delta = &large.delta,
+                        .gpu = large.source == nullptr ? nullptr : large.source->gpu.get()},
+                       deps_.options->allocator);
+  if (large.room_bytes != nullptr) *large.room_bytes = packed;
+  if (packed > store_bytes_max) {
+    return Status(StatusCode::kNoSpace, "the append takes some " + std::to_string(packed) +
+                                            " bytes of tables; max_bytes, or the disk, could "
+                                            "hold at most " +
+                                            std::to_string(store_bytes_max));
+  }
+  if (packed <= ns_bytes_max) return Status::Ok();
+  Committer::Lock lock(deps_.mutex());
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(large.branch, &lock));
+  return CheckQuota(*head, packed);
+}
+
 Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64_t node) {
   DeltaWindow window = DeltaWindow::Whole(large.delta);
   window.kv.clear();
-  const bool tokens = means_.limits->IdsGoIntoTable(large.delta);
+  const bool tokens = deps_.limits->IdsGoIntoTable(large.delta);
   if (tokens) window.token_count = 0;
   DeltaPayload last(large.model, large.delta, window, StatesOf(large.delta));
-  io::Scheduler& scheduler = *means_.world.scheduler;
+  io::Scheduler& scheduler = *deps_.world.scheduler;
   const IngestContext context{
-      .tables = means_.host->DataTables(),
-      .allocator = means_.options->allocator,
+      .tables = deps_.host->DataTables(),
+      .allocator = deps_.options->allocator,
       .scheduler = &scheduler,
-      .executor = means_.executor,
-      .memory = means_.ingest_line,
-      .helpers = std::min(means_.executor_threads, kIngestHelpersMax),
+      .executor = deps_.executor,
+      .memory = deps_.ingest_line,
+      .helpers = std::min(deps_.executor_threads, kIngestHelpersMax),
       .go_on = [&]() -> Status {
         if (large.ticket != nullptr && large.ticket->cancel_requested()) {
           return Cancelled();
@@ -266,7 +296,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
         if (large.deadline_ns != io::kNoDeadline && scheduler.MonotonicNs() >= large.deadline_ns) {
           return Status(StatusCode::kDeadlineExceeded, "the table was not written in time");
         }
-        return means_.lifecycle->PoisonStatus();
+        return deps_.lifecycle->PoisonStatus();
       }};
   const IngestSource source{.model = &large.model,
                             .delta = &large.delta,
@@ -281,18 +311,18 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
                         .table = ingested.table,
                         .ranges = std::move(ingested.ranges),
                         .kv_bytes = ingested.raw_bytes - ids_bytes};
-  const Result<Applied> applied = Guarded([&]() -> Result<Applied> {
+  const Result<Applied> applied = CatchBadAlloc([&]() -> Result<Applied> {
     CAIRN_RETURN_IF_ERROR(context.go_on());
     return WriteLast(large, &last, written);
   });
   if (!applied.ok()) {
-    means_.host->DeleteTable(written.table);
+    deps_.host->DeleteTable(written.table);
     return applied;
   }
-  CallCounters& counters = *means_.counters;
+  CallCounters& counters = *deps_.counters;
   // Small tables must be merged.
   if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
-    means_.host->WakeSpaceThread();
+    deps_.host->WakeSpaceThread();
   }
   counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   return applied;
@@ -302,7 +332,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
 
 bool LargeAppends::FitsWhole(const Large& large) const {
   const StagedWindow* const staged = StagedOf(large);
-  return large.source != nullptr && means_.limits->FitsRecord(large.model, large.delta) &&
+  return large.source != nullptr && deps_.limits->FitsRecord(large.model, large.delta) &&
          (staged == nullptr || WindowKvBytes(large.model, large.delta,
                                              DeltaWindow::Whole(large.delta)) <= staged->bytes());
 }
@@ -312,7 +342,7 @@ Result<Applied> LargeAppends::WriteWhole(const Large& large) {
   CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, whole));
   if (large.ticket != nullptr && large.ticket->cancel_requested()) return Cancelled();
   DeltaPayload payload(large.model, *delta, whole, StatesOf(large.delta));
-  if (large.ticket == nullptr) means_.host->SlowDown(payload.bytes(), large.deadline_ns);
+  if (large.ticket == nullptr) deps_.host->SlowDown(payload.bytes(), large.deadline_ns);
   return WriteLast(large, &payload, {});
 }
 
@@ -326,7 +356,7 @@ Result<const Delta*> LargeAppends::OnHost(const Large& large, const DeltaWindow&
 
 // ---------------------------------------------------------------- in parts
 
-// A record that carries payload of a large append and changes nothing by itself.
+// A record that carries payload of a large append and changes nothing alone.
 class LargeAppends::PartResolver final : public Resolver {
  public:
   PartResolver(const DeltaPayload& payload, uint64_t unit, const TicketState* ticket)
@@ -387,8 +417,8 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
   payload.SetLength(length);
   PartResolver record(payload, unit, large.ticket);
   // A job does not keep a thread waiting.
-  if (large.ticket == nullptr) means_.host->SlowDown(payload.bytes(), large.deadline_ns);
-  const Attempt ended = means_.committer->Commit(
+  if (large.ticket == nullptr) deps_.host->SlowDown(payload.bytes(), large.deadline_ns);
+  const Attempt ended = deps_.committer->Commit(
       &record, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
   if (!ended.done()) return ended.status;
   if (record.cancelled()) return Cancelled();
@@ -398,9 +428,9 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
 }
 
 Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
-  // Nothing in the tree names the parts until the last record is there.
-  const std::shared_ptr<void> kept = means_.host->KeepNewestSegment();
-  uint64_t part_bytes = means_.limits->PayloadBytesMax();
+  // Nothing in the tree names the parts until the last record is committed.
+  const std::shared_ptr<void> kept = deps_.host->KeepNewestSegment();
+  uint64_t part_bytes = deps_.limits->PayloadBytesMax();
   if (const StagedWindow* const staged = StagedOf(large); staged != nullptr) {
     part_bytes = std::min(part_bytes, staged->bytes());
   }
@@ -413,8 +443,8 @@ Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
   }
   // If some parts are refused, those before them fill the log in vain: a caller that retries would
   // take all space that is being freed for them.
-  if (const Status full = means_.log->CheckRoom(record_bytes); !full.ok()) {
-    means_.host->OnRefused(full);
+  if (const Status full = deps_.log->CheckRoom(record_bytes); !full.ok()) {
+    deps_.host->OnRefused(full);
     return full;
   }
   Written written;
@@ -423,7 +453,7 @@ Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
     CAIRN_ASSIGN_OR_RETURN(
         Part part, WritePart(large, window, length, written.unit, &sequence, &written.kv_bytes));
     if (written.unit == 0) written.unit = sequence;
-    means_.log->Request(sequence, false);  // The disk works while the next part is gathered.
+    deps_.log->Request(sequence, false);  // The disk works while the next part is gathered.
     written.parts.push_back(std::move(part));
   }
   DeltaPayload last(large.model, large.delta, DeltaWindow{}, StatesOf(large.delta));

@@ -18,26 +18,27 @@
 #include <cstdint>
 #include <memory>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "engine/commit/append_resolver.h"
-#include "engine/commit/arrivals.h"
 #include "engine/commit/coalesced_appends.h"
+#include "engine/commit/ready_poller.h"
 #include "engine/commit/staged_window.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 
 namespace cairn::engine {
 
 class LargeAppends {
  public:
-  LargeAppends(const WriteMeans& means, CoalescedAppends* coalesced)
-      : means_(means), coalesced_(coalesced) {}
+  LargeAppends(const WriteDeps& deps, CoalescedAppends* coalesced)
+      : deps_(deps), coalesced_(coalesced) {}
   LargeAppends(const LargeAppends&) = delete;
   LargeAppends& operator=(const LargeAppends&) = delete;
 
   // The source of a delta's KV, if that is not host memory which may be read at once.
   struct Source {
-    std::shared_ptr<GpuSource> gpu{};        // Of a view of GPU memory; and then, unless it goes
-    std::shared_ptr<StagedWindow> staged{};  // into a table, where it comes to.
+    std::shared_ptr<GpuSource> gpu{};  // Set for a view of GPU memory.
+    // Where its rows are copied, unless they go into a table.
+    std::shared_ptr<StagedWindow> staged{};
     Arrival arrival{};
   };
 
@@ -49,8 +50,11 @@ class LargeAppends {
     const Expected& expected;
     const ModelSpec& model;
     uint64_t deadline_ns = io::kNoDeadline;
-    TicketState* ticket = nullptr;  // Of a job; null: the caller waits.
+    TicketState* ticket = nullptr;  // The job's; null: the caller waits.
     const Source* source = nullptr;
+    // The bytes for which room is made. Becomes about the size of its table if the unpacked append
+    // is known not to fit the store; else it stays.
+    uint64_t* room_bytes = nullptr;
   };
   // On the calling thread. Waits for another large append of the branch.
   Result<Applied> Append(const Large& large);
@@ -78,6 +82,7 @@ class LargeAppends {
   void Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
            uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* timeout);
   Result<Applied> Gather(const Large& large, uint64_t length);
+  Status CheckEverFits(const Large& large, uint64_t ns_bytes_max) const;
   Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
   static Status AwaitSource(const Large& large);
   bool FitsWhole(const Large& large) const;
@@ -88,7 +93,7 @@ class LargeAppends {
                          uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes);
   Result<Applied> WriteLast(const Large& large, DeltaPayload* payload, const Written& written);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
 };
 

@@ -14,21 +14,24 @@
 // in segments of its own.
 //
 // A store that was opened with a cap below its bytes takes no data. Work that gives space back may
-// then use as much as the reserve on top of them, or the store could never become smaller.
+// then use the size of the reserve on top of them, or the store could never become smaller.
 //
 // The reserve is not allocated on the disk, only left free; other programs may use it up. The
-// disk's free space is asked for before data takes of it, when something was returned, and in each
+// disk's free space is asked for before data takes any, when something was returned, and in each
 // round of the space thread.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <string>
 
 #include "base/core/check.h"
 #include "base/core/mutex.h"
-#include "engine/constants.h"
+#include "base/core/text.h"
+#include "cairn/limits.h"
+#include "engine/config/constants.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
@@ -38,6 +41,11 @@ namespace cairn::engine {
 constexpr uint64_t ReserveBytes(uint64_t max_bytes, uint64_t segment_bytes) {
   const uint64_t tables = std::clamp(max_bytes / kReserveShare, kReserveBytesMin, kReserveBytesMax);
   return std::min(2 * segment_bytes + tables, max_bytes / 2);
+}
+
+// The size of the segments of a new store that has this much room: a power of two.
+constexpr uint64_t SegmentBytesFor(uint64_t room_bytes) {
+  return std::bit_floor(std::clamp(room_bytes / kSegmentsInRoom, kMinSegmentBytes, kSegmentBytes));
 }
 
 class ByteLedger final : public wal::SpaceGrant {
@@ -52,17 +60,18 @@ class ByteLedger final : public wal::SpaceGrant {
     reserve_bytes_ = std::min(reserve_bytes, max_bytes_);
   }
 
-  // A reclaim is not checked against the disk: writing will tell if the disk refuses it.
+  // A reclaim is not checked against the disk: the write fails if the disk has no room.
   Status Take(uint64_t bytes, wal::Purpose purpose) override {
     const bool reclaim = purpose == wal::Purpose::kReclaim;
     if (!reclaim) LookAtDisk();
     const MutexLock lock(&mutex_);
     const uint64_t kept = reclaim ? 0 : reserve_bytes_;
     if (!reclaim && bytes > DiskRoomLocked(purpose)) {
-      return Status(StatusCode::kNoSpace, "the disk: " + std::to_string(disk_free_bytes_) +
-                                              " bytes are free, " + std::to_string(kept) +
-                                              " are kept for giving space back, " +
-                                              std::to_string(bytes) + " more are needed");
+      return Status(StatusCode::kNoSpace, "the disk has " + BytesText(disk_seen_bytes_) +
+                                              " available (" + BytesText(promised_bytes_) +
+                                              " for files that are there, " + BytesText(kept) +
+                                              " kept for giving space back), " + BytesText(bytes) +
+                                              " more are needed");
     }
     if (bytes > CapRoomLocked(purpose)) {
       return Status(StatusCode::kNoSpace,
@@ -78,6 +87,7 @@ class ByteLedger final : public wal::SpaceGrant {
   void LookAtDisk() {
     const uint64_t free_bytes = disk_free_();
     const MutexLock lock(&mutex_);
+    disk_seen_bytes_ = free_bytes;
     // Bytes that were taken and have no blocks yet are promised to their taker.
     disk_free_bytes_ = free_bytes - std::min(free_bytes, promised_bytes_);
   }
@@ -153,6 +163,7 @@ class ByteLedger final : public wal::SpaceGrant {
   const std::function<uint64_t()> disk_free_;
   uint64_t promised_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;  // Taken, and not on the disk yet.
   uint64_t disk_free_bytes_ CAIRN_GUARDED_BY(mutex_) = UINT64_MAX;  // Less what was taken since.
+  uint64_t disk_seen_bytes_ CAIRN_GUARDED_BY(mutex_) = UINT64_MAX;  // As df says: at the last look.
   uint64_t reclaim_max_ CAIRN_GUARDED_BY(mutex_);  // max_bytes_, or more while more is used.
   uint64_t reserve_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;
   uint64_t used_bytes_ CAIRN_GUARDED_BY(mutex_) = 0;

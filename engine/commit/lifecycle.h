@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/io/world.h"
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/options.h"
 #include "cairn/status.h"
 #include "wal/log.h"

@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/status.h"
-#include "engine/tree/node.h"
+#include "engine/tree/memory/node.h"
 
 namespace cairn::engine {
 

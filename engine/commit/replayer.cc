@@ -3,17 +3,19 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/core/check.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/tree/records/tree_loader.h"
 
 namespace cairn::engine {
 
-Replayer::Replayer(Tree* tree, Committer* committer, uint64_t index_sequence)
+Replayer::Replayer(Tree* tree, Committer* committer, uint64_t index_sequence, bool lossy)
     : tree_(tree),
       committer_(committer),
       index_sequence_(index_sequence),
-      observed_(committer->ReplayIsObserved()) {
+      observed_(committer->ReplayIsObserved()),
+      lossy_(lossy) {
   if (observed_) committer_->BeginReplay(index_sequence);
 }
 
@@ -30,7 +32,7 @@ Status Replayer::Apply(const wal::RecordView& record) {
   const RollbackUnlessCommitted rollback{&transaction_};
   uint32_t token_prefix = record.location.bytes;
   std::vector<CommittedOp> committed;  // If observed.
-  std::vector<Part> parts;             // Of the unit that a record of one op ends.
+  std::vector<Part> parts;             // The unit's, which a record of one op ends.
   for (Op& op : ops) {
     uint32_t prefix = record.location.bytes;
     for (const LaneRange& lane : op.lanes) {
@@ -56,6 +58,12 @@ Status Replayer::Apply(const wal::RecordView& record) {
       open_units_.erase(unit);
     }
     CAIRN_RETURN_IF_ERROR(LoadNeeds(tree_, &lock_, NeedsOf(op)));
+    if (lossy_ && op.kind == OpKind::kSeal) {
+      std::erase_if(op.sealed, [this](const SealedRange& range) {
+        return tree_->FindNode(range.node) == nullptr;
+      });
+      if (op.sealed.empty()) continue;
+    }
     const uint64_t node = observed_ ? NodeOf(*tree_, op) : 0;
     CAIRN_RETURN_IF_ERROR(changes_.Apply(op, own_parts));
     if (!observed_) continue;
@@ -63,7 +71,7 @@ Status Replayer::Apply(const wal::RecordView& record) {
     committed.back().node = node;
   }
   transaction_.Commit(record.location, token_prefix);
-  committer_->TellReplayed(committed, record.sequence);
+  committer_->ReportReplayed(committed, record.sequence);
   return Status::Ok();
 }
 

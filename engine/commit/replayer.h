@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/commit/committer.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/memory/tree.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
@@ -17,8 +17,9 @@ namespace cairn::engine {
 class Replayer {
  public:
   // The caller has the tree to itself. Its index has everything that was logged up to
-  // `index_sequence`. Observers of `committer` learn of the replay.
-  Replayer(Tree* tree, Committer* committer, uint64_t index_sequence);
+  // `index_sequence`. Observers of `committer` learn of the replay. `lossy`: nodes may be lost;
+  // what a seal moves of others still counts.
+  Replayer(Tree* tree, Committer* committer, uint64_t index_sequence, bool lossy);
 
   // All of the record or nothing. kCorruption: it does not fit.
   Status Apply(const wal::RecordView& record);
@@ -30,6 +31,7 @@ class Replayer {
   Committer* const committer_;
   const uint64_t index_sequence_;
   const bool observed_;
+  const bool lossy_;
   Transaction transaction_;
   TreeChanges changes_{tree_, &transaction_};
   std::mutex alone_;  // Loading asks for a lock.

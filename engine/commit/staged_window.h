@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/core/aligned_buffer.h"
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/model.h"
 #include "engine/commit/kv_layout.h"
 #include "engine/commit/staging.h"
-#include "engine/gpu/gpu_source.h"
+#include "engine/device/gpu_source.h"
 
 namespace cairn::engine {
 
@@ -40,7 +40,7 @@ class StagedWindow {
   StagedWindow() = default;
   StagingPool* pool_ = nullptr;
   AlignedBuffer buffer_;
-  std::vector<std::vector<std::byte*>> bases_;  // Of each plane of each view.
+  std::vector<std::vector<std::byte*>> bases_;  // One for each plane of each view.
   std::vector<PlaneView> planes_;
   std::vector<GroupView> groups_;
   KvView view_;

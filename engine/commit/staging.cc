@@ -8,8 +8,8 @@
 
 #include "base/codec/kv_copy.h"
 #include "base/core/check.h"
-#include "engine/constants.h"
-#include "engine/tree/retention.h"
+#include "engine/config/constants.h"
+#include "engine/tree/memory/retention.h"
 
 namespace cairn::engine {
 

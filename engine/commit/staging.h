@@ -12,7 +12,7 @@
 #include "base/core/memory_budget.h"
 #include "cairn/kv_view.h"
 #include "cairn/model.h"
-#include "engine/gpu/gpu_source.h"
+#include "engine/device/gpu_source.h"
 
 namespace cairn::engine {
 

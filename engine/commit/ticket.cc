@@ -163,7 +163,7 @@ std::shared_ptr<const RestoreResult> Ticket::restored() const {
 bool Ticket::kv_shed() const { return state_ != nullptr && state_->kv_shed; }
 
 Status Ticket::status() const {
-  return Guarded([&]() -> Status {
+  return CatchBadAlloc([&]() -> Status {
     CAIRN_RETURN_IF_ERROR(Usable(state_));
     return state_->status();
   });
@@ -171,7 +171,7 @@ Status Ticket::status() const {
 
 Status Ticket::Wait(uint64_t timeout_ns) {
   const io::NoCancel guard;
-  return Guarded([&]() -> Status {  // If there is no memory the wait ends. The call goes on.
+  return CatchBadAlloc([&]() -> Status {  // If there is no memory the wait ends. The call goes on.
     CAIRN_RETURN_IF_ERROR(Usable(state_));
     const uint64_t deadline_ns = DeadlineIn(*state_->world().scheduler, timeout_ns);
     // The result of helping does not matter: the ticket's end counts. A helper may have to stay
@@ -188,7 +188,7 @@ Status Ticket::Wait(uint64_t timeout_ns) {
 
 Status Ticket::WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns) const {
   const io::NoCancel guard;
-  return Guarded([&]() -> Status {
+  return CatchBadAlloc([&]() -> Status {
     CAIRN_RETURN_IF_ERROR(Usable(state_));
     return state_->WaitLayer(layer, state, DeadlineIn(*state_->world().scheduler, timeout_ns));
   });
@@ -196,7 +196,7 @@ Status Ticket::WaitForLayer(size_t layer, LayerState state, uint64_t timeout_ns)
 
 Status Ticket::Cancel() {
   const io::NoCancel guard;
-  return Guarded([&]() -> Status {
+  return CatchBadAlloc([&]() -> Status {
     CAIRN_RETURN_IF_ERROR(Usable(state_));
     return state_->Cancel();
   });

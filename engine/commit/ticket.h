@@ -50,8 +50,7 @@ class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from
   void FinishIfCancelled();  // Once the log has it.
   Status Cancel();           // See Ticket::Cancel.
 
-  // Makes progress on a waiting thread, for example by leading its
-  // group. Set before it is shared.
+  // Makes progress on a waiting thread, for example by leading its group. Set before it is shared.
   std::function<Status(uint64_t deadline_ns)> help;
   std::function<void()> abandoned;  // A job that was cancelled before it began. Set likewise.
   bool is_job = false;              // Runs on borrowed memory; else it waits for the log.
@@ -60,10 +59,10 @@ class [[gnu::visibility("hidden")]] TicketState : public std::enable_shared_from
   std::shared_ptr<RestoreResult> restored{};  // Set before it is shared, filled before it ends.
   std::span<std::atomic<uint32_t>> layers{};  // The caller's, until it ends. Set likewise.
   uint64_t started_ns = 0;                    // 0: not measured.
-  uint64_t sequence = 0;                      // Of its record, while it waits for the log.
-  TicketLink waiting, completed;              // Of the rows that it may be in.
+  uint64_t sequence = 0;                      // Its record, while it waits for the log.
+  TicketLink waiting, completed;              // Its places in the rows that it may be in.
   io::World& world() { return world_; }
-  // Of a ticket that is over.
+  // REQUIRES: the ticket is over.
   Completion completion() { return {user_data_, status_, Ticket(shared_from_this())}; }
 
  private:
@@ -126,7 +125,7 @@ class TicketRow {
 class [[gnu::visibility("hidden")]] CompletionQueueState {
  public:
   explicit CompletionQueueState(io::World world);
-  // Of a ticket that is over. Allocates nothing.
+  // REQUIRES: the ticket is over. Allocates nothing.
   void Push(std::shared_ptr<TicketState> ticket);
   std::vector<Completion> Drain(size_t max);
   bool Wait(uint64_t timeout_ns);

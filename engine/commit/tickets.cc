@@ -71,7 +71,8 @@ Status Tickets::WaitFor(uint64_t sequence, Durability durability, uint64_t deadl
   // change.
   std::shared_ptr<TicketState> state;
   if (deadline_ns != io::kNoDeadline) {
-    static_cast<void>(Guarded([&] { state = std::make_shared<TicketState>(world_, nullptr, 0); }));
+    static_cast<void>(
+        CatchBadAlloc([&] { state = std::make_shared<TicketState>(world_, nullptr, 0); }));
   }
   if (state == nullptr) return log_->Wait(sequence, durable, io::kNoDeadline);
   Register(sequence, durability, state);
@@ -119,7 +120,7 @@ void Tickets::Finish(uint64_t written_sequence, uint64_t durable_sequence) {
 
 void Tickets::EndByPoison(const Status& cause) {
   Status told = poisoned_;
-  static_cast<void>(Guarded([&] {
+  static_cast<void>(CatchBadAlloc([&] {
     told = Status(StatusCode::kUnknownOutcome,
                   "the log failed: " + cause.ToString() +
                       "; reopen the store, then expected_length settles it");

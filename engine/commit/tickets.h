@@ -15,7 +15,7 @@
 #include "base/core/histogram.h"
 #include "base/core/mutex.h"
 #include "base/io/world.h"
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/options.h"
 #include "engine/commit/ticket.h"
 #include "engine/commit/timer.h"

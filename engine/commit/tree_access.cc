@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/core/check.h"
-#include "engine/constants.h"
-#include "engine/tree/tree_records.h"
+#include "engine/config/constants.h"
+#include "engine/tree/records/tree_records.h"
 
 namespace cairn::engine {
 

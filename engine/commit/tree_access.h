@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Access to the tree for reads and changes: loads what they need into memory
-// (tree/tree_loader.h) within tree_memory_bytes; and listings, which read the index and leave
-// memory as it is.
+// (tree/records/tree_loader.h) within tree_memory_bytes; and listings, which read the index and
+// leave memory as it is.
 //
 // Thread-safe. `lock` holds the commit lock; it may be released meanwhile, and a result is valid
 // while it is held afterwards.
@@ -16,7 +16,7 @@
 
 #include "cairn/options.h"
 #include "engine/commit/committer.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/tree/records/tree_loader.h"
 #include "wal/log.h"
 
 namespace cairn::engine {

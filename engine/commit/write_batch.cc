@@ -6,8 +6,8 @@
 
 #include "engine/commit/batch_payloads.h"
 #include "engine/commit/quota.h"
-#include "engine/constants.h"
-#include "engine/tree/decisions.h"
+#include "engine/config/constants.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn {
 
@@ -68,9 +68,9 @@ namespace {
 // Resolves the batch's ops, and applies each before the next is decided.
 class BatchResolver final : public Resolver {
  public:
-  BatchResolver(const WriteMeans& means, CoalescedAppends* coalesced, const StoreCore* store,
+  BatchResolver(const WriteDeps& deps, CoalescedAppends* coalesced, const StoreCore* store,
                 const WriteBatch& batch, const AppendOptions& options)
-      : means_(means), coalesced_(coalesced), store_(store), batch_(batch), options_(options) {
+      : deps_(deps), coalesced_(coalesced), store_(store), batch_(batch), options_(options) {
     record_.batch = true;
   }
 
@@ -80,7 +80,7 @@ class BatchResolver final : public Resolver {
     ops->Reserve(batch_.ops().size());
     for (size_t i = 0; i < batch_.ops().size(); ++i) {
       const WriteBatch::Op& op = batch_.ops()[i];
-      if (means_.committer->HasLargeAppend(op.target.branch)) {
+      if (deps_.committer->HasLargeAppend(op.target.branch)) {
         return Status(StatusCode::kBusy, "a large append of a branch is being gathered");
       }
       Status status = Add(op, ops);
@@ -115,17 +115,17 @@ class BatchResolver final : public Resolver {
       }
     }
     // A rename stays in its branch's namespace.
-    CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
+    CAIRN_RETURN_IF_ERROR(deps_.access->LoadToChange(needs, lock));
     std::vector<std::string> namespaces(batch_.ops().size());
     for (size_t i = 0; i < batch_.ops().size(); ++i) {
       const WriteBatch::Op& op = batch_.ops()[i];
-      const Head* head = means_.tree().FindHead(static_cast<uint64_t>(op.target.branch));
+      const Head* head = deps_.tree().FindHead(static_cast<uint64_t>(op.target.branch));
       const bool renames = op.kind == WriteBatch::Op::Kind::kRename && head != nullptr;
       namespaces[i] = renames ? head->ns : op.options.ns;
       needs.names.emplace_back(namespaces[i], op.options.name);
     }
     do {
-      CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
+      CAIRN_RETURN_IF_ERROR(deps_.access->LoadToChange(needs, lock));
     } while (coalesced_->FlushTo(needs.branches, lock));
     return Status::Ok();
   }
@@ -217,7 +217,7 @@ class BatchResolver final : public Resolver {
     return resolved;
   }
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   const StoreCore* const store_;
   const WriteBatch& batch_;
@@ -232,32 +232,32 @@ class BatchResolver final : public Resolver {
 
 }  // namespace
 
-Result<WrittenBatch> CommitBatch(const WriteMeans& means, CoalescedAppends* coalesced,
+Result<WrittenBatch> CommitBatch(const WriteDeps& deps, CoalescedAppends* coalesced,
                                  const StoreCore* store, const WriteBatch& batch,
                                  const AppendOptions& options) {
-  const uint64_t started_ns = means.world.scheduler->MonotonicNs();
-  CAIRN_RETURN_IF_ERROR(means.lifecycle->CheckWritable(options));
+  const uint64_t started_ns = deps.world.scheduler->MonotonicNs();
+  CAIRN_RETURN_IF_ERROR(deps.lifecycle->CheckWritable(options));
   if (batch.ops().empty()) return Status(StatusCode::kInvalidArgument, "the batch is empty");
   if (batch.ops().size() > kMaxBatchOps) {
     return Status(StatusCode::kInvalidArgument,
                   "the batch has " + std::to_string(batch.ops().size()) + " ops, at most " +
                       std::to_string(kMaxBatchOps));
   }
-  NewTicket ticket = MakeTicket(means, options, started_ns);
-  BatchResolver resolver(means, coalesced, store, batch, options);
-  const Attempt ended = means.committer->Commit(&resolver, {});
+  NewTicket ticket = MakeTicket(deps, options, started_ns);
+  BatchResolver resolver(deps, coalesced, store, batch, options);
+  const Attempt ended = deps.committer->Commit(&resolver, {});
   if (ended.kind == Attempt::Kind::kRefused) {
     // Room may be made, as for an append that does not wait.
     const bool by_quota = ended.status.reason() == StatusReason::kNamespaceQuota;
-    return means.host->WhileRoomIsMade(
+    return deps.host->WhileRoomIsMade(
         resolver.refused_branch(), resolver.bytes(),
         by_quota ? ended.status : ended.status.WithContext("the batch"));
   }
   if (!ended.done()) return ended.status;
   WrittenBatch result;
   result.created = resolver.TakeCreated();
-  result.ticket = means.tickets->GiveToLog(std::move(ticket), {.sequence = resolver.sequence()},
-                                           options.durability);
+  result.ticket = deps.tickets->GiveToLog(std::move(ticket), {.sequence = resolver.sequence()},
+                                          options.durability);
   return result;
 }
 

@@ -5,9 +5,9 @@
 
 #include <vector>
 
-#include "cairn/store.h"
+#include "cairn/write_batch.h"
 #include "engine/commit/coalesced_appends.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 
 namespace cairn::engine {
 
@@ -19,7 +19,7 @@ struct WrittenBatch {
 // `store`: the store whose branches the batch may name. Thread-safe; no lock may be held. Errors:
 // those of Store::Write; then nothing of the batch was applied. After it is applied nothing is
 // allocated.
-Result<WrittenBatch> CommitBatch(const WriteMeans& means, CoalescedAppends* coalesced,
+Result<WrittenBatch> CommitBatch(const WriteDeps& deps, CoalescedAppends* coalesced,
                                  const StoreCore* store, const WriteBatch& batch,
                                  const AppendOptions& options);
 

@@ -7,7 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/io/file_util.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 
@@ -29,28 +29,29 @@ Result<std::unique_ptr<RefreshedState>> Follower::ReadFirst() {
 }
 
 Result<bool> Follower::WriterLives() const {
-  if (means_.options->salvage) return false;  // A repair has the store to itself.
-  return means_.world.files->IsLocked(io::JoinPath(means_.directory, kLockFile));
+  if (deps_.options->recovery == Recovery::kSetAside)
+    return false;  // A repair has the store to itself.
+  return deps_.world.files->IsLocked(io::JoinPath(deps_.directory, kLockFile));
 }
 
 // Whether everything seen of the store is so in this manifest's, too: then files that were read
 // do not change, and neither do those known by name.
 Status Follower::CheckHistory(const Manifest& manifest) const {
   if (!CAIRN_KEPT(kHistoryIsCompared)) return Status::Ok();
-  if (means_.manifest->IsContinuedBy(manifest)) return Status::Ok();
+  if (deps_.manifest->IsContinuedBy(manifest)) return Status::Ok();
   return Status(StatusCode::kInvalidState,
-                means_.directory +
+                deps_.directory +
                     ": another history of the store has taken its place, as when a backup is " +
                     "put there; open it anew");
 }
 
 // Call after opening a file by its name.
 Status Follower::ConfirmFile() const {
-  if (means_.manifest->number() == 0)
+  if (deps_.manifest->number() == 0)
     return Status::Ok();  // Nothing was seen that it could differ from.
-  auto manifest = ReadManifest(*means_.world.files, means_.directory);
+  auto manifest = ReadManifest(*deps_.world.files, deps_.directory);
   if (manifest.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kStale, means_.directory + ": no MANIFEST: it is being replaced");
+    return Status(StatusCode::kStale, deps_.directory + ": no MANIFEST: it is being replaced");
   }
   if (!manifest.ok()) return manifest.status();
   return CheckHistory(*manifest);
@@ -59,13 +60,13 @@ Status Follower::ConfirmFile() const {
 // Reads everything once. Beside a writer only what is known to be durable counts: the hint says
 // it, or the log itself. Without a writer everything counts, as for the next writer.
 Status Follower::TryRead(RefreshedState* state) {
-  io::FileSystem& files = *means_.world.files;
+  io::FileSystem& files = *deps_.world.files;
   CAIRN_ASSIGN_OR_RETURN(state->beside_writer, WriterLives());
-  state->hint = ReadHint(files, means_.directory, means_.manifest->store());
-  CAIRN_ASSIGN_OR_RETURN(state->manifest, ReadManifest(files, means_.directory));
-  if (state->manifest.store.bytes != means_.manifest->store().bytes) {
+  state->hint = ReadHint(files, deps_.directory, deps_.manifest->store());
+  CAIRN_ASSIGN_OR_RETURN(state->manifest, ReadManifest(files, deps_.directory));
+  if (state->manifest.store.bytes != deps_.manifest->store().bytes) {
     return Status(StatusCode::kInvalidState,
-                  means_.directory + ": another store has taken its place");
+                  deps_.directory + ": another store has taken its place");
   }
   CAIRN_RETURN_IF_ERROR(CheckHistory(state->manifest));
   // A durable sequence of another history's writer proves nothing here.
@@ -75,7 +76,7 @@ Status Follower::TryRead(RefreshedState* state) {
   for (const bool hinted : {true, false}) {
     wal::RecoveryOptions recovery;
     recovery.read_only = true;
-    recovery.salvage = means_.options->salvage;
+    recovery.salvage = deps_.options->recovery == Recovery::kSetAside;
     if (state->beside_writer) {
       recovery.following = true;
       recovery.stop_after = state->manifest.last_sequence;
@@ -89,7 +90,7 @@ Status Follower::TryRead(RefreshedState* state) {
     }
     state->tree = Tree();
     CAIRN_RETURN_IF_ERROR(
-        means_.host->ReadTree(state->manifest, recovery, &state->tree, &state->log));
+        deps_.host->ReadTree(&state->manifest, recovery, &state->tree, &state->log, &state->lost));
     // An earlier writer's hint proves nothing about records that a salvage put in place of lost
     // ones.
     const bool outdated = state->hint.has_value() && !state->log.segments.empty() &&
@@ -97,20 +98,20 @@ Status Follower::TryRead(RefreshedState* state) {
     if (!state->beside_writer || !outdated) break;
     state->hint.reset();
   }
-  state->whole = means_.host->CheckLogIsWhole(state->manifest, state->log);
-  if (!state->whole.ok() &&
-      (!means_.options->salvage || state->whole.code() != StatusCode::kCorruption)) {
+  state->whole = deps_.host->CheckLogIsWhole(state->manifest, state->log);
+  if (!state->whole.ok() && (deps_.options->recovery == Recovery::kRefuse ||
+                             state->whole.code() != StatusCode::kCorruption)) {
     return state->whole;
   }
   // Manifest and hint were read before, with everything they name.
-  CAIRN_ASSIGN_OR_RETURN(const Manifest still, ReadManifest(files, means_.directory));
+  CAIRN_ASSIGN_OR_RETURN(const Manifest still, ReadManifest(files, deps_.directory));
   if (still.history.id != state->manifest.history.id) {
-    return Status(StatusCode::kStale, means_.directory + ": it was replaced while it was read");
+    return Status(StatusCode::kStale, deps_.directory + ": it was replaced while it was read");
   }
   if (state->beside_writer) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const bool came, WriterLives());
   if (!came) return Status::Ok();
-  return Status(StatusCode::kStale, means_.directory + ": a writer came while the store was read");
+  return Status(StatusCode::kStale, deps_.directory + ": a writer came while the store was read");
 }
 
 // Reads until no file is replaced meanwhile. An error that two attempts in a row find alike is
@@ -121,7 +122,7 @@ Result<std::unique_ptr<RefreshedState>> Follower::ReadUntilStable() {
   std::optional<Hint> hint;
   for (int attempt = 0; attempt < kReadAttempts; ++attempt) {
     auto state = std::make_unique<RefreshedState>();
-    const std::string found = status.ToString();  // Of the attempt before.
+    const std::string found = status.ToString();  // What the attempt before met.
     status = TryRead(state.get());
     if (status.ok()) return state;
     const bool may_move = status.code() == StatusCode::kCorruption ||
@@ -136,7 +137,7 @@ Result<std::unique_ptr<RefreshedState>> Follower::ReadUntilStable() {
     last_manifest = state->manifest.number;
     hint = state->hint;
   }
-  return Status(StatusCode::kStale, means_.directory +
+  return Status(StatusCode::kStale, deps_.directory +
                                         ": the writer replaces files faster than they are read (" +
                                         status.ToString() + ")");
 }
@@ -144,21 +145,21 @@ Result<std::unique_ptr<RefreshedState>> Follower::ReadUntilStable() {
 Result<RefreshResult> Follower::Refresh(bool read_anyway) {
   const io::Turn::Holder turn(&turn_);
   // Open files are still read where they were moved to; but a caller that asks for news at the path
-  // must not be told that there are none.
-  CAIRN_ASSIGN_OR_RETURN(const bool replaced, means_.world.files->IsReplaced(means_.directory));
+  // must not hear that there are none.
+  CAIRN_ASSIGN_OR_RETURN(const bool replaced, deps_.world.files->IsReplaced(deps_.directory));
   if (replaced) {
     return Status(StatusCode::kInvalidState,
-                  means_.directory + ": another directory has taken its place; open that");
+                  deps_.directory + ": another directory has taken its place; open that");
   }
   RefreshResult result{.changed = false, .sequence = log_->last_reserved_sequence()};
   if (!read_anyway && last_hint_.has_value()) {
     CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, WriterLives());
-    const auto hint = ReadHint(*means_.world.files, means_.directory, means_.manifest->store());
+    const auto hint = ReadHint(*deps_.world.files, deps_.directory, deps_.manifest->store());
     if (beside_writer == beside_writer_ && hint == last_hint_) return result;
   }
   CAIRN_ASSIGN_OR_RETURN(const std::unique_ptr<RefreshedState> state, ReadUntilStable());
   if (state->log.last_sequence < result.sequence) {
-    return Status(StatusCode::kCorruption, means_.directory + ": the log ends with sequence " +
+    return Status(StatusCode::kCorruption, deps_.directory + ": the log ends with sequence " +
                                                std::to_string(state->log.last_sequence) +
                                                ", but has been seen up to " +
                                                std::to_string(result.sequence));
@@ -169,26 +170,26 @@ Result<RefreshResult> Follower::Refresh(bool read_anyway) {
   static_assert(std::is_nothrow_move_assignable_v<Tree>);
   // First, since it may fail: opens what the new tree names. Nothing after it may fail, since the
   // state kept of this refresh must be the one that is shown.
-  means_.host->PrepareShow(state->manifest);
+  deps_.host->PrepareShow(state->manifest, state->hint);
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(state->log)));
   last_hint_ = state->hint;
   beside_writer_ = state->beside_writer;
   const uint64_t log_start = state->manifest.log_start_segment;
-  means_.manifest->Show(std::move(state->manifest), result.sequence);
-  Tree& tree = means_.committer->tree();
+  deps_.manifest->Show(std::move(state->manifest), result.sequence);
+  Tree& tree = deps_.committer->tree();
   {
-    std::lock_guard lock(means_.committer->mutex());
+    std::lock_guard lock(deps_.committer->mutex());
     state->tree.SetGeneration(tree.generation() + 1);
     before = std::move(tree);  // Destroyed without the lock.
     tree = std::move(state->tree);
-    means_.host->OnShown(log_start);
+    deps_.host->OnShown(log_start);
   }
   for (const auto& [number, use] : before.tables()) {
     {
-      std::lock_guard lock(means_.committer->mutex());
+      std::lock_guard lock(deps_.committer->mutex());
       if (tree.tables().contains(number)) continue;
     }
-    means_.reader->ForgetTable(number);
+    deps_.reader->ForgetTable(number);
   }
   return result;
 }

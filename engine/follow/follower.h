@@ -16,12 +16,12 @@
 #include "base/io/executor.h"
 #include "base/io/world.h"
 #include "cairn/options.h"
-#include "cairn/store.h"
+#include "cairn/store_types.h"
 #include "engine/commit/committer.h"
 #include "engine/follow/hint.h"
-#include "engine/manifest/manifest_keeper.h"
+#include "engine/manifest/manifest_store.h"
 #include "engine/restore/reader.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/memory/tree.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
@@ -33,20 +33,22 @@ struct RefreshedState {
   Manifest manifest{};
   Tree tree{};
   wal::RecoveredLog log{};
-  Status whole{};  // Not Ok: the log was truncated, and salvaged.
+  Status whole{};      // Not Ok: the log was truncated, and salvaged.
+  std::string lost{};  // For people; empty: nothing.
 };
 
 // Services that following needs from the store.
 class FollowHost {
  public:
   virtual ~FollowHost() = default;
-  // Reads the tree of the manifest and the log behind it, as any opening does.
-  virtual Status ReadTree(const Manifest& manifest, const wal::RecoveryOptions& recovery,
-                          Tree* tree, wal::RecoveredLog* log) = 0;
+  // Reads the tree of the manifest and the log behind it, as any opening does. `note`: what was
+  // lost, if that is set aside; then the manifest does not name hints that know of it.
+  virtual Status ReadTree(Manifest* manifest, const wal::RecoveryOptions& recovery, Tree* tree,
+                          wal::RecoveredLog* log, std::string* note) = 0;
   // kCorruption: something is missing that was durable according to the manifest.
   virtual Status CheckLogIsWhole(const Manifest& manifest, const wal::RecoveredLog& log) const = 0;
   // Opens what the manifest names, for the tree that is shown next.
-  virtual void PrepareShow(const Manifest& manifest) = 0;
+  virtual void PrepareShow(const Manifest& manifest, const std::optional<Hint>& hint) = 0;
   // The tree is shown; a reader of the whole log begins at `log_start`. Under the commit lock.
   virtual void OnShown(uint64_t log_start) = 0;
 };
@@ -54,16 +56,16 @@ class FollowHost {
 class Follower {
  public:
   // All outlive this.
-  struct Means {
+  struct Deps {
     io::World world;
     std::string directory;
     const Options* options = nullptr;
     FollowHost* host = nullptr;
-    ManifestKeeper* manifest = nullptr;
+    ManifestStore* manifest = nullptr;
     Committer* committer = nullptr;
     Reader* reader = nullptr;
   };
-  explicit Follower(Means means) : means_(std::move(means)) {}
+  explicit Follower(Deps deps) : deps_(std::move(deps)) {}
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
@@ -85,9 +87,9 @@ class Follower {
   Status TryRead(RefreshedState* state);
   Status CheckHistory(const Manifest& manifest) const;
 
-  const Means means_;
+  const Deps deps_;
   wal::Log* log_ = nullptr;
-  io::Turn turn_{*means_.world.scheduler};
+  io::Turn turn_{*deps_.world.scheduler};
   std::optional<Hint> last_hint_;  // The turn guards both.
   bool beside_writer_ = false;
 };

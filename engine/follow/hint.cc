@@ -20,8 +20,11 @@ struct HintBytes {
   uint64_t hash;
   HistoryId history;
   uint64_t history_hash;
+  Indexing indexing;
+  uint64_t max_bytes;
+  uint64_t writer_hash;
 };
-static_assert(sizeof(HintBytes) == 80);
+static_assert(sizeof(HintBytes) == 104);
 constexpr char kMagic[] = "CairnHnt";
 
 // Hash of everything before a field.
@@ -31,8 +34,13 @@ uint64_t HashUpTo(const HintBytes& bytes, size_t field) {
 
 bool IsWhole(const HintBytes& bytes) {
   if (bytes.hash != HashUpTo(bytes, offsetof(HintBytes, hash))) return false;
-  const bool without = bytes.history == HistoryId() && bytes.history_hash == 0;
-  return without || bytes.history_hash == HashUpTo(bytes, offsetof(HintBytes, history_hash));
+  const bool no_history = bytes.history == HistoryId() && bytes.history_hash == 0;
+  if (!no_history && bytes.history_hash != HashUpTo(bytes, offsetof(HintBytes, history_hash))) {
+    return false;
+  }
+  const bool no_writer =
+      bytes.indexing == Indexing::kUnknown && bytes.max_bytes == 0 && bytes.writer_hash == 0;
+  return no_writer || bytes.writer_hash == HashUpTo(bytes, offsetof(HintBytes, writer_hash));
 }
 
 }  // namespace
@@ -51,7 +59,8 @@ std::optional<Hint> ReadHint(io::FileSystem& files, const std::string& directory
         std::memcmp(bytes.store.data(), store.bytes.data(), sizeof(bytes.store)) != 0) {
       return std::nullopt;
     }
-    return Hint{bytes.epoch, bytes.durable, bytes.manifest, bytes.history};
+    return Hint{bytes.epoch,   bytes.durable,  bytes.manifest,
+                bytes.history, bytes.indexing, bytes.max_bytes};
   }
   return std::nullopt;
 }
@@ -69,8 +78,11 @@ Status HintWriter::Write(const Hint& hint, const StoreId& store) {
   bytes.durable = hint.durable;
   bytes.manifest = hint.manifest;
   bytes.history = hint.history;
+  bytes.indexing = hint.indexing;
+  bytes.max_bytes = hint.max_bytes;
   bytes.hash = HashUpTo(bytes, offsetof(HintBytes, hash));
   bytes.history_hash = HashUpTo(bytes, offsetof(HintBytes, history_hash));
+  bytes.writer_hash = HashUpTo(bytes, offsetof(HintBytes, writer_hash));
   std::memset(block_.data(), 0, io::kBlockBytes);
   std::memcpy(block_.data(), &bytes, sizeof(bytes));
   Status status = WriteBlock();

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 
@@ -21,6 +21,8 @@ void HintPublisher::Publish() {
   hint.durable = log_->durable_sequence();
   hint.manifest = manifest_.number();
   hint.history = manifest_.history();
+  hint.indexing = options_.index == Index::kNone ? Indexing::kOff : Indexing::kOn;
+  hint.max_bytes = options_.max_bytes;
   sequence_.store(hint.durable, std::memory_order_relaxed);
   const Status status = writer_.Write(hint, manifest_.store());
   if (!status.ok() && !failed_) {

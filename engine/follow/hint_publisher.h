@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The writer's part of reading beside it: the hint (follow/hint.h) tells readers how far log and
+// The writer's part of reading beside it: the hint (follow/hint.h) shows readers how far log and
 // manifest are. Thread-safe, except Start. Publish waits for I/O, so no lock may be held around
 // it; PublishSoon never blocks.
 #pragma once
@@ -12,21 +12,23 @@
 
 #include "base/io/executor.h"
 #include "base/io/world.h"
+#include "cairn/options.h"
 #include "engine/commit/timer.h"
 #include "engine/follow/hint.h"
-#include "engine/manifest/manifest_keeper.h"
+#include "engine/manifest/manifest_store.h"
 #include "wal/log.h"
 
 namespace cairn::engine {
 
 class HintPublisher {
  public:
-  // `open`: whether the store is; otherwise PublishSoon does nothing. `on_event` is called when
-  // readers cannot be told. All outlive this.
-  HintPublisher(const io::World& world, const std::string& directory,
-                const ManifestKeeper* manifest, const std::atomic<bool>* open,
+  // `open`: whether the store is; otherwise PublishSoon does nothing. `on_event` is called when the
+  // hint cannot be written. All outlive this.
+  HintPublisher(const io::World& world, const std::string& directory, const Options* options,
+                const ManifestStore* manifest, const std::atomic<bool>* open,
                 std::function<void(const std::string&)> on_event)
       : world_(world),
+        options_(*options),
         manifest_(*manifest),
         open_(*open),
         on_event_(std::move(on_event)),
@@ -45,7 +47,8 @@ class HintPublisher {
 
  private:
   const io::World world_;
-  const ManifestKeeper& manifest_;
+  const Options& options_;
+  const ManifestStore& manifest_;
   const std::atomic<bool>& open_;
   const std::function<void(const std::string&)> on_event_;
   const wal::Log* log_ = nullptr;

@@ -14,8 +14,8 @@
 #include "base/core/mutation.h"
 #include "base/core/text.h"
 #include "base/io/file_util.h"
-#include "cairn/store.h"
-#include "engine/tree/op.h"
+#include "cairn/store_types.h"
+#include "engine/tree/memory/op.h"
 #include "sstable/merge_plan.h"
 #include "wal/constants.h"
 
@@ -46,11 +46,12 @@ enum ManifestField : uint16_t {
   kHistory = 13,     // HistoryId; not critical.
   kEarlier = 14,     // HistoryPoint each, newest first; not critical.
   kNamedIndex = 15,  // A table of IndexFields, one field each; critical unless it is derived.
+  kIndexStep = 16,   // IndexStepBytes, one field each; not critical.
 };
-constexpr std::array<uint16_t, 15> kKnown = {kStoreId,       kSegmentBytes, kLogStart,  kNextFile,
-                                             kNextId,        kLastSequence, kCreatedAt, kIndexTable,
-                                             kIndexSequence, kReplayFrom,   kWritten,   kEpoch,
-                                             kHistory,       kEarlier,      kNamedIndex};
+constexpr std::array<uint16_t, 16> kKnown = {
+    kStoreId,   kSegmentBytes, kLogStart,      kNextFile,   kNextId,  kLastSequence,
+    kCreatedAt, kIndexTable,   kIndexSequence, kReplayFrom, kWritten, kEpoch,
+    kHistory,   kEarlier,      kNamedIndex,    kIndexStep};
 
 enum IndexField : uint16_t {
   kIndexName = 1,
@@ -68,6 +69,18 @@ struct LogPositionBytes {
   uint64_t segment, epoch, offset, last_sequence, last_hash;
 };
 static_assert(sizeof(LogPositionBytes) == 40);
+struct IndexStepBytes {
+  uint64_t table, index_sequence;
+  LogPositionBytes from;
+};
+static_assert(sizeof(IndexStepBytes) == 56);
+
+LogPositionBytes Pack(const wal::LogPosition& at) {
+  return {at.segment, at.epoch, at.offset, at.last_sequence, at.last_hash};
+}
+wal::LogPosition Unpack(const LogPositionBytes& at) {
+  return {at.segment, at.epoch, at.offset, at.last_sequence, at.last_hash};
+}
 
 std::string ManifestName(uint64_t number) { return std::string(kPrefix) + std::to_string(number); }
 
@@ -122,6 +135,13 @@ Status CheckPossible(const std::string& path, const Manifest& manifest) {
   if (manifest.index_sequence > manifest.last_sequence) {
     return Damaged(path, "the index has sequence " + std::to_string(manifest.index_sequence) +
                              ", the log had " + std::to_string(manifest.last_sequence));
+  }
+  for (const IndexStep& step : manifest.steps) {
+    if (!IsNumber(step.table) || step.index_sequence > manifest.index_sequence ||
+        step.replay_from.segment >= kNumberMax || step.replay_from.epoch >= kNumberMax ||
+        step.replay_from.last_sequence >= kNumberMax) {
+      return Damaged(path, "impossible step of the index");
+    }
   }
   std::vector<uint64_t> numbers;
   const auto possible = [&](const std::vector<sstable::LiveTable>& tables) {
@@ -206,9 +226,7 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
   fields.U64(kCreatedAt, manifest.created_at_ns);
   PutTables(kIndexTable, manifest.index, &fields);
   fields.U64(kIndexSequence, manifest.index_sequence);
-  const wal::LogPosition& from = manifest.replay_from;
-  const LogPositionBytes position{from.segment, from.epoch, from.offset, from.last_sequence,
-                                  from.last_hash};
+  const LogPositionBytes position = Pack(manifest.replay_from);
   fields.Bytes(kReplayFrom, std::as_bytes(std::span(&position, 1)));
   fields.Bytes(kWritten, manifest.written.Encode(), /*critical=*/false);
   fields.U64(kEpoch, manifest.epoch, /*critical=*/false);
@@ -221,6 +239,10 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
     if (named.derived) index.U64(kIndexDerived, 1);
     PutTables(kNamedIndexTable, named.tables, &index);
     fields.Table(kNamedIndex, index, /*critical=*/!named.derived);
+  }
+  for (const IndexStep& step : manifest.steps) {
+    const IndexStepBytes packed{step.table, step.index_sequence, Pack(step.replay_from)};
+    fields.Bytes(kIndexStep, std::as_bytes(std::span(&packed, 1)), /*critical=*/false);
   }
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
@@ -275,6 +297,12 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
   manifest.created_at_ns = parsed->U64Or(kCreatedAt, 0);
   CAIRN_RETURN_IF_ERROR(GetTables(path, kIndexTable, *parsed, &manifest.index));
   for (const Field& field : parsed->fields()) {
+    if (field.id == kIndexStep) {
+      IndexStepBytes step;
+      if (field.value.size() != sizeof(step)) return Damaged(path, "bad step of the index");
+      std::memcpy(&step, field.value.data(), sizeof(step));
+      manifest.steps.push_back({step.table, step.index_sequence, Unpack(step.from)});
+    }
     if (field.id != kNamedIndex) continue;
     CAIRN_ASSIGN_OR_RETURN(auto named, GetNamedIndex(path, field.value, known));
     if (named.has_value()) manifest.named.push_back(std::move(*named));
@@ -286,8 +314,7 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
     return Damaged(path, "bad place in the log");
   }
   if (!position.empty()) std::memcpy(&from, position.data(), sizeof(from));
-  manifest.replay_from = {from.segment, from.epoch, from.offset, from.last_sequence,
-                          from.last_hash};
+  manifest.replay_from = Unpack(from);
   manifest.epoch = parsed->U64Or(kEpoch, from.epoch);
   manifest.written = HourlyWriteCounter::Decode(parsed->BytesOr(kWritten, {}));
   const std::span<const std::byte> history = parsed->BytesOr(kHistory, {});

@@ -38,15 +38,23 @@ struct NamedIndex {
   bool operator==(const NamedIndex&) const = default;
 };
 inline constexpr size_t kIndexNameBytesMax = 64;
-// The index that finds prefixes (engine/reuse).
+// The index that finds prefixes (engine/find).
 inline constexpr std::string_view kHintsName = "hints";
+
+// A table of level 0 of the index: up to where the older tables alone hold the tree, and where the
+// log goes on from there. If the table is lost, so is nothing that the log still has from there on.
+struct IndexStep {
+  uint64_t table = 0;
+  uint64_t index_sequence = 0;
+  wal::LogPosition replay_from;
+};
 
 struct Manifest {
   uint64_t number = 0;  // The n of its name.
   StoreId store;
   uint64_t segment_bytes = 0;
   uint64_t log_start_segment = 1;
-  uint64_t next_file_number = 1;  // Of tables; from logged ranges.
+  uint64_t next_file_number = 1;  // For tables; from logged ranges.
   uint64_t next_id = 1;           // Lower bound for model, branch and node ids.
   uint64_t last_sequence = 0;     // The log held at least this when it was written.
   uint64_t created_at_ns = 0;
@@ -55,9 +63,10 @@ struct Manifest {
   std::vector<sstable::LiveTable> index;
   uint64_t index_sequence = 0;
   std::vector<NamedIndex> named;
+  std::vector<IndexStep> steps;  // A reader that does not know them skips them.
   // The index lacks nothing that was logged before it.
   wal::LogPosition replay_from;
-  // Of the log when this was written. The index names only this epoch or earlier ones, so none of
+  // The log's when this was written. The index names only this epoch or earlier ones, so none of
   // them is used again, even if the log has lost every trace of them.
   uint64_t epoch = 0;
   HourlyWriteCounter written;  // A reader that does not know it skips it.

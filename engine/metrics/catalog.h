@@ -13,7 +13,11 @@
 
 namespace cairn::engine {
 
-enum class MetricType : uint8_t { kCounter, kGauge };
+enum class MetricType : uint8_t {
+  kCounter,
+  kGauge,
+  kGaugeNs,  // Nanoseconds as a field, seconds for Prometheus.
+};
 
 // A family is a run of rows of one name, which differ in their label; the first has the help text.
 struct Metric {

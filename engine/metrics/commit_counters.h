@@ -18,7 +18,8 @@ class CommitCounters final : public CommitObserver {
   uint64_t appends() const { return appends_.load(); }
   uint64_t tokens() const { return tokens_.load(); }
   uint64_t kv_bytes() const { return kv_bytes_.load(); }
-  uint64_t filled_bytes() const { return filled_bytes_.load(); }  // Of kv_bytes, by fills.
+  // The part of kv_bytes that fills wrote.
+  uint64_t filled_bytes() const { return filled_bytes_.load(); }
   uint64_t forks() const { return forks_.load(); }
   uint64_t rewinds() const { return rewinds_.load(); }
   uint64_t drops() const { return drops_.load(); }

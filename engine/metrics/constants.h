@@ -35,6 +35,10 @@ inline constexpr double kStoredRatioMin = 0.1;
 // Sixteen segments of the default size, so that the one being filled does not decide.
 inline constexpr uint64_t kMinRatioRawBytes = 1ull << 30;
 
+// Age of what keeps the log's oldest segment from being given back. The longest reads take seconds;
+// after a minute something is stuck, or leaked, and appends will wait at log_bytes_max.
+inline constexpr double kLogPinnedLimitSeconds = 60;
+
 static_assert(kStoredRatioMin < 1 && kStoredRatioMax > 1);
 static_assert(kMinLatencySamples * 5 / 100 >= 5);
 

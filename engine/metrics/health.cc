@@ -3,6 +3,7 @@
 
 #include "cairn/metrics.h"
 #include "engine/metrics/constants.h"
+#include "engine/restore/pins.h"
 
 namespace cairn {
 
@@ -55,6 +56,19 @@ void CheckRestores(const StoreMetrics& metrics, Health* health) {
                                 Number(engine::kRestoreSuccessLimit * 100, 2) + " % must succeed"});
 }
 
+void CheckLogPinned(const StoreMetrics& metrics, Health* health) {
+  const double seconds = static_cast<double>(metrics.log_pinned_ns) / 1e9;
+  if (seconds <= engine::kLogPinnedLimitSeconds) return;
+  const engine::Pins::Holder holder{static_cast<engine::Pins::Of>(metrics.log_pinned_by),
+                                    metrics.log_pinned_id};
+  health->alarms.push_back({"log_pinned", seconds, engine::kLogPinnedLimitSeconds,
+                            holder.ToString() + " has needed segment " +
+                                std::to_string(metrics.log_pinned_segment) + " of the log for " +
+                                Number(seconds, 0) +
+                                " s, so nothing from there on is given back; the limit is " +
+                                Number(engine::kLogPinnedLimitSeconds, 0) + " s"});
+}
+
 double Quotient(uint64_t a, uint64_t b) {
   return b == 0 ? 0 : static_cast<double>(a) / static_cast<double>(b);
 }
@@ -80,6 +94,7 @@ Health CheckHealth(const StoreMetrics& metrics) {
   CheckRatio(metrics, &health);
   CheckChain(metrics, &health);
   CheckRestores(metrics, &health);
+  CheckLogPinned(metrics, &health);
   health.ok = health.alarms.empty();
   return health;
 }

@@ -91,7 +91,10 @@ std::string PrometheusText(const StoreMetrics& metrics, std::string_view store) 
       writer.Family(family, metric.type == engine::MetricType::kCounter ? "counter" : "gauge",
                     metric.help);
     }
-    writer.Sample(family, "", metric.label, std::to_string(metrics.*metric.value));
+    const uint64_t value = metrics.*metric.value;
+    writer.Sample(
+        family, "", metric.label,
+        metric.type == engine::MetricType::kGaugeNs ? Seconds(value) : std::to_string(value));
   }
   for (const engine::HistogramMetric& metric : engine::HistogramMetrics()) {
     WriteHistogram(metric, metrics.*metric.value, &writer);

@@ -8,17 +8,17 @@
 
 namespace cairn::engine {
 
-// Parts of the directory, each of which grows by itself: with a million objects a growing part
+// Parts of the directory, each of which grows independently: with a million objects a growing part
 // moves 64 KiB, under the commit lock, in 20 us.
 inline constexpr size_t kDirectoryShards = 256;
 inline constexpr size_t kShardSlotsMin = 8;
-// A part grows by a half when seven of eight places are taken: so 18 to 28 bytes an object. If it
+// A part grows by a half when seven of eight places are taken: so 18 to 28 bytes per object. If it
 // were fuller, looking for a missing key would visit dozens of places.
 inline constexpr size_t kShardFullNumerator = 7, kShardFullDenominator = 8;
 // In a full part one object makes room for another. This many are examined for one that was not
 // touched, since its mark would be lost.
 inline constexpr int kVictimsLookedAt = 8;
-// Objects that are dropped while the directory is filled are noted, some 3 MiB in all. If more are
+// Objects that are dropped while the directory is filled are noted, about 3 MiB in all. If more are
 // dropped the filling ends: the index is asked for keys that the directory does not know.
 inline constexpr size_t kDroppedWhileFilledMax = 1u << 16;
 // Keys that are looked up together, so that fetches of their places from memory overlap.

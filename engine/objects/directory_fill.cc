@@ -9,8 +9,8 @@
 #include "engine/objects/object_change.h"
 #include "engine/objects/object_names.h"
 #include "engine/objects/object_space.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/tree/memory/reserved_names.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -19,17 +19,17 @@ void ObjectSpace::Start(uint64_t seed) {
   std::vector<std::string> spaces;
   uint64_t first_id = 0;  // This process makes branches from this number on.
   {
-    std::lock_guard lock(means_.mutex());
-    first_id = means_.tree().next_id();
-    for (const auto& [name, use] : means_.tree().namespaces()) {
+    std::lock_guard lock(deps_.mutex());
+    first_id = deps_.tree().next_id();
+    for (const auto& [name, use] : deps_.tree().namespaces()) {
       if (IsReserved(name) && use.branches != 0) spaces.push_back(name);
     }
   }
   if (spaces.empty()) return EndFill(true);
-  filler_ = std::make_unique<io::Executor>(*means_.world.scheduler, "cairn-objects", 1,
+  filler_ = std::make_unique<io::Executor>(*deps_.world.scheduler, "cairn-objects", 1,
                                            io::ThreadPriority::kBackground);
   filler_->Post([this, spaces, first_id] {
-    const Status filled = Guarded([&]() -> Status {
+    const Status filled = CatchBadAlloc([&]() -> Status {
       for (const std::string& space : spaces) CAIRN_RETURN_IF_ERROR(Fill(space, first_id));
       return Status::Ok();
     });
@@ -38,7 +38,7 @@ void ObjectSpace::Start(uint64_t seed) {
 }
 
 void ObjectSpace::EndFill(bool all) {
-  std::lock_guard lock(means_.mutex());
+  std::lock_guard lock(deps_.mutex());
   directory_.EndFill(all);
 }
 
@@ -50,9 +50,9 @@ void ObjectSpace::Stop() {
 Status ObjectSpace::Fill(const std::string& space, uint64_t first_id) {
   Tree::NameKey from{space, "", 0};
   while (true) {
-    CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+    CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
     CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads,
-                           means_.access->ReadInOrder(from, kObjectsAtOnce));
+                           deps_.access->ReadInOrder(from, kObjectsAtOnce));
     for (const Head& head : heads) {
       if (head.name.empty() && head.id < first_id) {
         static_cast<void>(Sweep(head.id));  // Else the next opening does.
@@ -67,9 +67,10 @@ Status ObjectSpace::Fill(const std::string& space, uint64_t first_id) {
 
 Status ObjectSpace::Sweep(uint64_t branch) {
   // A writer gives up what a salvage left out; this must not decide that.
-  if (!CAIRN_KEPT(kObjectSwept) || means_.options->salvage) return Status::Ok();
+  if (!CAIRN_KEPT(kObjectSwept) || deps_.options->recovery == Recovery::kSetAside)
+    return Status::Ok();
   ObjectChange drop(
-      means_, {.branches = {branch}, .nodes = {}, .names = {}},
+      deps_, {.branches = {branch}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<std::vector<Op>> {
         std::vector<Op> ops;
         if (tree.FindHead(branch) == nullptr) return ops;

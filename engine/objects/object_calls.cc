@@ -7,7 +7,7 @@
 #include "base/core/out_of_memory.h"
 #include "engine/objects/object_names.h"
 #include "engine/objects/object_space.h"
-#include "engine/tree/decisions.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -40,7 +40,7 @@ std::vector<Ticket> TicketsOf(const TicketStates& states) {
 }  // namespace
 
 Result<ObjectPuts::Into> ObjectSpace::IntoOf(const PutOptions& options) const {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(options.durability));
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable(options.durability));
   CAIRN_RETURN_IF_ERROR(CheckNameBytes(options.ns, kMaxNameBytes, "namespace"));
   if (options.if_present > IfPresent::kReplace) {
     return Status(StatusCode::kInvalidArgument, "if_present is none that exists");
@@ -48,8 +48,8 @@ Result<ObjectPuts::Into> ObjectSpace::IntoOf(const PutOptions& options) const {
   const auto id = static_cast<uint64_t>(options.object_class);
   std::shared_ptr<const ModelSpec> spec;
   {
-    std::lock_guard lock(means_.mutex());
-    spec = means_.tree().FindModel(id);
+    std::lock_guard lock(deps_.mutex());
+    spec = deps_.tree().FindModel(id);
   }
   if (spec == nullptr || !ClassOf(*spec).has_value()) {
     return Status(StatusCode::kInvalidArgument,
@@ -59,12 +59,12 @@ Result<ObjectPuts::Into> ObjectSpace::IntoOf(const PutOptions& options) const {
                           .model = ModelId{id},
                           .spec = std::move(spec),
                           .options = options,
-                          .deadline_ns = means_.lifecycle->Deadline(options.timeout_ns)};
+                          .deadline_ns = deps_.lifecycle->Deadline(options.timeout_ns)};
 }
 
 Result<std::vector<PutResult>> ObjectSpace::Put(std::span<const ObjectPut> puts,
                                                 const PutOptions& options) {
-  const Lifecycle::Call call(means_.lifecycle);
+  const Lifecycle::Call call(deps_.lifecycle);
   CAIRN_ASSIGN_OR_RETURN(const ObjectPuts::Into into, IntoOf(options));
   std::vector<PutResult> results(puts.size());
   uint64_t sequence = 0;
@@ -75,7 +75,7 @@ Result<std::vector<PutResult>> ObjectSpace::Put(std::span<const ObjectPut> puts,
         results[i] = {std::move(outcome.status), outcome.stored};
       });
   if (sequence == 0) return results;
-  const Status safe = means_.tickets->WaitFor(sequence, options.durability, into.deadline_ns);
+  const Status safe = deps_.tickets->WaitFor(sequence, options.durability, into.deadline_ns);
   for (PutResult& result : results) {
     if (result.status.ok()) result.status = safe;
   }
@@ -84,7 +84,7 @@ Result<std::vector<PutResult>> ObjectSpace::Put(std::span<const ObjectPut> puts,
 
 Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> puts,
                                                   const PutOptions& options) {
-  const Lifecycle::Call call(means_.lifecycle);
+  const Lifecycle::Call call(deps_.lifecycle);
   struct Job {
     std::string ns;
     PutOptions options;
@@ -97,11 +97,11 @@ Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> put
   job->options.ns = job->ns;
   job->options.queue = nullptr;
   job->puts.assign(puts.begin(), puts.end());
-  job->states = MakeStates(means_.world, puts, options.queue);
+  job->states = MakeStates(deps_.world, puts, options.queue);
   // Its options are the job's.
   CAIRN_ASSIGN_OR_RETURN(const ObjectPuts::Into into, IntoOf(job->options));
   std::vector<Ticket> tickets = TicketsOf(job->states);
-  means_.executor->Post([this, store = means_.host->Hold(), job, into] {
+  deps_.executor->Post([this, store = deps_.host->Hold(), job, into] {
     const Durability durability = job->options.durability;
     const auto begins = [&](size_t i, const TicketState** ticket) {
       *ticket = job->states[i].get();
@@ -115,11 +115,11 @@ Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> put
         return;
       }
       state->Release();
-      means_.tickets->Register(outcome.sequence, durability, state);
-      means_.log->Request(outcome.sequence, durability == Durability::kPower);
+      deps_.tickets->Register(outcome.sequence, durability, state);
+      deps_.log->Request(outcome.sequence, durability == Durability::kPower);
       state->FinishIfCancelled();
     };
-    const Status ran = Guarded([&] { puts_.Run(into, job->puts, begins, ended); });
+    const Status ran = CatchBadAlloc([&] { puts_.Run(into, job->puts, begins, ended); });
     for (const auto& state : job->states) {  // If memory ran out some may not have ended.
       if (!ran.ok() && !state->released()) state->Finish(ran);
     }
@@ -128,17 +128,17 @@ Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> put
 }
 
 Result<ObjectGets::From> ObjectSpace::FromOf(const GetOptions& options, size_t at_once) const {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckNameBytes(options.ns, kMaxNameBytes, "namespace"));
   return ObjectGets::From{.space = SpaceOf(options.ns),
                           .object_class = options.object_class,
-                          .deadline_ns = means_.lifecycle->Deadline(options.timeout_ns),
+                          .deadline_ns = deps_.lifecycle->Deadline(options.timeout_ns),
                           .at_once = at_once};
 }
 
 Result<std::vector<GetResult>> ObjectSpace::Get(std::span<const ObjectGet> gets,
                                                 const GetOptions& options) {
-  const Lifecycle::Call call(means_.lifecycle);
+  const Lifecycle::Call call(deps_.lifecycle);
   CAIRN_ASSIGN_OR_RETURN(const ObjectGets::From from, FromOf(options, kObjectsAtOnce));
   std::vector<GetResult> results(gets.size());
   gets_.Run(
@@ -149,7 +149,7 @@ Result<std::vector<GetResult>> ObjectSpace::Get(std::span<const ObjectGet> gets,
 
 Result<std::vector<Ticket>> ObjectSpace::GetAsync(std::span<const ObjectGet> gets,
                                                   const GetOptions& options) {
-  const Lifecycle::Call call(means_.lifecycle);
+  const Lifecycle::Call call(deps_.lifecycle);
   CAIRN_ASSIGN_OR_RETURN(const ObjectGets::From from, FromOf(options, kObjectsAtOnceAsync));
   struct Job {
     std::vector<ObjectGet> gets;
@@ -157,9 +157,9 @@ Result<std::vector<Ticket>> ObjectSpace::GetAsync(std::span<const ObjectGet> get
   };
   const auto job = std::make_shared<Job>();
   job->gets.assign(gets.begin(), gets.end());
-  job->states = MakeStates(means_.world, gets, options.queue);
+  job->states = MakeStates(deps_.world, gets, options.queue);
   std::vector<Ticket> tickets = TicketsOf(job->states);
-  means_.executor->Post([this, store = means_.host->Hold(), job, from] {
+  deps_.executor->Post([this, store = deps_.host->Hold(), job, from] {
     const auto begins = [&](size_t i, const TicketState** ticket) {
       *ticket = job->states[i].get();
       return job->states[i]->BeginJob();
@@ -168,7 +168,7 @@ Result<std::vector<Ticket>> ObjectSpace::GetAsync(std::span<const ObjectGet> get
       job->states[i]->length = result.bytes;
       job->states[i]->Finish(std::move(result.status));
     };
-    const Status ran = Guarded([&] { gets_.Run(from, job->gets, begins, ended); });
+    const Status ran = CatchBadAlloc([&] { gets_.Run(from, job->gets, begins, ended); });
     for (const auto& state : job->states) {
       if (!ran.ok()) state->Finish(ran);
     }

@@ -6,8 +6,8 @@
 namespace cairn::engine {
 
 Attempt ObjectChange::Prepare(Lock* lock) {
-  CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs_, lock));
-  CAIRN_ASSIGN_OR_RETURN(decided_, decide_(means_.tree()));
+  CAIRN_RETURN_IF_ERROR(deps_.access->LoadToChange(needs_, lock));
+  CAIRN_ASSIGN_OR_RETURN(decided_, decide_(deps_.tree()));
   return decided_.empty() ? Attempt::Nothing() : Attempt();
 }
 
@@ -26,10 +26,10 @@ Result<uint64_t> ObjectChange::Run(uint64_t deadline_ns) {
       .busy = data ? RetryPolicy::Busy::kAwaitLog : RetryPolicy::Busy::kAwaitMemory,
       .no_space = data ? RetryPolicy::NoSpace::kEvict : RetryPolicy::NoSpace::kReclaim,
       .deadline_ns = deadline_ns};
-  const Attempt ended = means_.committer->Commit(this, policy);
-  if (ended.kind == Attempt::Kind::kNothing) return means_.log->last_reserved_sequence();
+  const Attempt ended = deps_.committer->Commit(this, policy);
+  if (ended.kind == Attempt::Kind::kNothing) return deps_.log->last_reserved_sequence();
   if (!ended.done()) return ended.status;
-  if (!data) means_.host->WakeSpaceThread();
+  if (!data) deps_.host->WakeSpaceThread();
   return sequence();
 }
 

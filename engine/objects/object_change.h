@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "engine/commit/write_means.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/commit/write_deps.h"
+#include "engine/tree/records/tree_loader.h"
 
 namespace cairn::engine {
 
@@ -19,8 +19,8 @@ class ObjectChange final : public Resolver {
   // is done without a record.
   using Decide = std::function<Result<std::vector<Op>>(const Tree&)>;
 
-  ObjectChange(const WriteMeans& means, TreeNeeds needs, Decide decide, wal::Log::Purpose purpose)
-      : means_(means), needs_(std::move(needs)), decide_(std::move(decide)) {
+  ObjectChange(const WriteDeps& deps, TreeNeeds needs, Decide decide, wal::Log::Purpose purpose)
+      : deps_(deps), needs_(std::move(needs)), decide_(std::move(decide)) {
     record_.purpose = purpose;
     record_.batch = true;
     record_.held_by_limit = purpose == wal::Log::Purpose::kData;
@@ -33,7 +33,7 @@ class ObjectChange final : public Resolver {
   Status Resolve(CommitOps* ops) override;
 
  private:
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   const TreeNeeds needs_;
   const Decide decide_;
   std::vector<Op> decided_;

@@ -9,7 +9,7 @@
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
 #include "engine/objects/object_names.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/tree/memory/reserved_names.h"
 
 namespace cairn::engine {
 
@@ -31,7 +31,7 @@ uint64_t ObjectDirectory::HashOf(std::string_view key, uint64_t ns_seed) {
 
 // False: it is no object, or has no name yet.
 bool ObjectDirectory::HashOf(const Head& head, uint64_t* hash) const {
-  KeyRoom room;
+  KeyCapacity room;
   if (!IsReserved(head.ns)) return false;
   const auto key = KeyOfName(head.name, &room);
   if (!key.has_value()) return false;
@@ -72,7 +72,7 @@ bool ObjectDirectory::GrowLocked(Shard* shard) {
   const uint64_t more = (slots - shard->slots.size()) * sizeof(Entry);
   if (bytes_ + more > bytes_max_) return false;
   std::vector<Entry> grown;
-  const Status made = Guarded([&] { grown.resize(slots); });
+  const Status made = CatchBadAlloc([&] { grown.resize(slots); });
   if (!made.ok()) return false;
   for (const Entry& entry : shard->slots) {
     if (entry.branch == 0) continue;
@@ -235,13 +235,13 @@ void ObjectDirectory::Remove(const Head& head, bool dropped) {
   uint64_t hash = 0;
   if (!HashOf(head, &hash)) return;
   const Head* next = nullptr;  // The present holder of the key.
-  const Status looked = Guarded([&] { next = tree_.FindHead(head.ns, head.name); });
+  const Status looked = CatchBadAlloc([&] { next = tree_.FindHead(head.ns, head.name); });
   const MutexLock lock(&mutex_);
   if (!looked.ok()) return CloseLocked();
   const size_t found = FindLocked(hash, head.id);
   Shard& shard = shards_[ShardOf(hash)];
-  // Exists does not take the commit lock, so the object must be there between the ops of a record
-  // that replaces it.
+  // Exists does not take the commit lock, so the object must stay visible between the ops of a
+  // record that replaces it.
   if (found != SIZE_MAX && next != nullptr && IsWhole(*next)) {
     shard.slots[found].branch = next->id;
   } else if (found != SIZE_MAX) {
@@ -252,7 +252,7 @@ void ObjectDirectory::Remove(const Head& head, bool dropped) {
   if (state_ != State::kFilling) return;
   // If there is no memory for that the truth is unknown, so the directory does not claim to be
   // complete.
-  const Status noted = Guarded([&] {
+  const Status noted = CatchBadAlloc([&] {
     mutex_.AssertHeld();
     dropped_.insert(head.id);
   });

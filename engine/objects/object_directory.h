@@ -8,7 +8,7 @@
 //
 // It also has the mark of Touch, which is stored nowhere else.
 //
-// Thread-safe. Lock order: the commit lock, then its own, which is held for some microseconds.
+// Thread-safe. Lock order: the commit lock, then its own, which is held for a few microseconds.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@
 #include "base/core/mutex.h"
 #include "engine/commit/commit_observer.h"
 #include "engine/objects/constants.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/memory/tree.h"
 
 namespace cairn::engine {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cairn/objects.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/memory/tree.h"
 #include "wal/log.h"
 
 namespace cairn::engine {

@@ -52,13 +52,13 @@ void ObjectGets::FindNamed(const std::string& space, std::span<const std::string
   TreeNeeds needs;
   for (const std::string& name : names) needs.names.emplace_back(space, name);
   FoundObject last;  // Mostly all are of one class.
-  Committer::Lock lock(means_.mutex());
-  const Status loaded = means_.access->Load(needs, &lock);
+  Committer::Lock lock(deps_.mutex());
+  const Status loaded = deps_.access->Load(needs, &lock);
   if (!loaded.ok() && names.size() == 1) {
     found[0].status = loaded;
     return;
   }
-  if (!loaded.ok()) {  // Looking up each by itself shows which one failed.
+  if (!loaded.ok()) {  // Looking up each one separately shows which failed.
     lock.unlock();
     for (size_t i = 0; i < names.size(); ++i) {
       FindNamed(space, names.subspan(i, 1), found.subspan(i, 1));
@@ -66,10 +66,10 @@ void ObjectGets::FindNamed(const std::string& space, std::span<const std::string
     return;
   }
   for (size_t i = 0; i < names.size(); ++i) {
-    const Head* const head = means_.tree().FindHead(space, names[i]);
+    const Head* const head = deps_.tree().FindHead(space, names[i]);
     if (head == nullptr || !IsWhole(*head)) continue;
     if (head->model != last.model) {
-      const auto object_class = ClassIn(means_.tree(), *head);
+      const auto object_class = ClassIn(deps_.tree(), *head);
       if (!object_class.ok()) {
         found[i].status = object_class.status();
         continue;
@@ -86,7 +86,7 @@ Result<uint64_t> ObjectGets::BytesOf(const FoundObject& object, uint64_t deadlin
   item.request.begin = object.rows - 1;
   item.request.end = object.rows;
   item.request.tokens = {&last, 1};
-  CAIRN_RETURN_IF_ERROR(reads_.RestoreMany({&item, 1}, TimeLeft(means_, deadline_ns)));
+  CAIRN_RETURN_IF_ERROR(reads_.RestoreMany({&item, 1}, TimeLeft(deps_, deadline_ns)));
   if (IsGone(item.status)) return NoObject();
   CAIRN_RETURN_IF_ERROR(item.status);
   if (last > object.page_bytes || (last == 0 && object.rows > 1)) return Damaged();
@@ -142,7 +142,7 @@ void ObjectGets::RunSome(const From& from, std::vector<Get>* gets) {
     item.ticket = get->ticket;
     read.push_back(get);
   }
-  const Status ran = reads_.RestoreMany(items, TimeLeft(means_, from.deadline_ns));
+  const Status ran = reads_.RestoreMany(items, TimeLeft(deps_, from.deadline_ns));
   for (size_t i = 0; i < read.size(); ++i) {
     Get& get = *read[i];
     const std::unique_ptr<ObjectRows> rows = std::move(get.rows);
@@ -177,7 +177,7 @@ void ObjectGets::Run(const From& from, std::span<const ObjectGet> gets, const Be
       return std::any_of(some.begin(), some.end(), [](const Get& get) { return get.again; });
     };
     for (int look = 0; look < kLookAgainMax && any_again(); ++look) {
-      const Status ran = Guarded([&] { RunSome(from, &some); });
+      const Status ran = CatchBadAlloc([&] { RunSome(from, &some); });
       if (ran.ok()) continue;
       for (Get& get : some) {
         if (std::exchange(get.again, false)) get.result = {.status = ran};

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cairn/objects.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 #include "engine/objects/object_puts.h"
 #include "engine/restore/branch_reads.h"
 
@@ -42,8 +42,8 @@ class ObjectGets {
   using Begins = std::function<bool(size_t, const TicketState**)>;
   using Ended = std::function<void(size_t, GetResult)>;
 
-  ObjectGets(const WriteMeans& means, BranchReads* reads, ObjectCounters* counters)
-      : means_(means), reads_(*reads), counters_(*counters) {}
+  ObjectGets(const WriteDeps& deps, BranchReads* reads, ObjectCounters* counters)
+      : deps_(deps), reads_(*reads), counters_(*counters) {}
   ObjectGets(const ObjectGets&) = delete;
   ObjectGets& operator=(const ObjectGets&) = delete;
 
@@ -62,7 +62,7 @@ class ObjectGets {
   void FindNamed(const std::string& space, std::span<const std::string> names,
                  std::span<FoundObject> found) const;
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   BranchReads& reads_;
   ObjectCounters& counters_;
 };

@@ -8,12 +8,12 @@
 #include "engine/objects/object_change.h"
 #include "engine/objects/object_fate.h"
 #include "engine/objects/object_puts.h"
-#include "engine/tree/decisions.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
 void ObjectPuts::RunLarge(const Into& into, Put* put, const Ended& ended) {
-  Result<Outcome> outcome = Guarded([&] { return PutLarge(into, *put); });
+  Result<Outcome> outcome = CatchBadAlloc([&] { return PutLarge(into, *put); });
   put->outcome = outcome.ok() ? std::move(*outcome) : Outcome{.status = outcome.status()};
   End(put, ended);
 }
@@ -22,17 +22,16 @@ Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& pu
   if (put.CancelRequested()) return Cancelled();
   // Nothing is written if the existing object would be kept.
   {
-    Committer::Lock lock(means_.mutex());
-    CAIRN_ASSIGN_OR_RETURN(const Head* there,
-                           means_.access->LoadNamed(into.space, put.name, &lock));
+    Committer::Lock lock(deps_.mutex());
+    CAIRN_ASSIGN_OR_RETURN(const Head* there, deps_.access->LoadNamed(into.space, put.name, &lock));
     const Fate fate = FateOf(there, into.model, into.options.if_present);
-    if (fate == Fate::kKept) return Outcome{.sequence = means_.log->last_reserved_sequence()};
-    if (fate == Fate::kRefused) return OfAnotherClass(means_.tree(), *there);
+    if (fate == Fate::kKept) return Outcome{.sequence = deps_.log->last_reserved_sequence()};
+    if (fate == Fate::kRefused) return OfAnotherClass(deps_.tree(), *there);
   }
   std::list<uint64_t> unnamed(1);  // Noting it as one to drop takes no memory.
   uint64_t& branch = unnamed.front();
   ObjectChange create(
-      means_, {},
+      deps_, {},
       [&](const Tree& tree) -> Result<std::vector<Op>> {
         CAIRN_ASSIGN_OR_RETURN(Op op, ResolveCreate(tree, static_cast<uint64_t>(into.model), "",
                                                     into.space, {.pinned = true}));
@@ -41,7 +40,7 @@ Result<ObjectPuts::Outcome> ObjectPuts::PutLarge(const Into& into, const Put& pu
       },
       wal::Log::Purpose::kData);
   CAIRN_RETURN_IF_ERROR(create.Run(into.deadline_ns).status());
-  Result<Outcome> named = Guarded([&] { return Fill(into, put, branch); });
+  Result<Outcome> named = CatchBadAlloc([&] { return Fill(into, put, branch); });
   if (!named.ok() || !named->stored) DropUnnamed(std::move(unnamed));
   return named;
 }
@@ -51,16 +50,16 @@ Result<ObjectPuts::Outcome> ObjectPuts::Fill(const Into& into, const Put& put, u
   AppendOptions options;
   options.durability = Durability::kMemory;  // The record with the name is waited for.
   options.expected_length = 0;
-  options.timeout_ns = TimeLeft(means_, into.deadline_ns);
+  options.timeout_ns = TimeLeft(deps_, into.deadline_ns);
   CAIRN_RETURN_IF_ERROR(appender_.AppendSync(BranchId{branch}, put.rows.delta(), options).status());
   return GiveName(into, put, branch);
 }
 
 void ObjectPuts::DropUnnamed(std::list<uint64_t> branches) {
   for (auto at = branches.begin(); at != branches.end();) {
-    const Result<uint64_t> dropped = Guarded([&] {
+    const Result<uint64_t> dropped = CatchBadAlloc([&] {
       ObjectChange drop(
-          means_, {.branches = {*at}, .nodes = {}, .names = {}},
+          deps_, {.branches = {*at}, .nodes = {}, .names = {}},
           [&](const Tree& tree) -> Result<std::vector<Op>> {
             const Head* const own = tree.FindHead(*at);
             if (own == nullptr || !own->name.empty()) return std::vector<Op>();
@@ -88,7 +87,7 @@ Result<ObjectPuts::Outcome> ObjectPuts::GiveName(const Into& into, const Put& pu
                                                  uint64_t branch) {
   Outcome outcome;
   ObjectChange name(
-      means_, {.branches = {branch}, .nodes = {}, .names = {{into.space, put.name}}},
+      deps_, {.branches = {branch}, .nodes = {}, .names = {{into.space, put.name}}},
       [&](const Tree& tree) -> Result<std::vector<Op>> {
         if (put.CancelRequested()) return Cancelled();
         std::vector<Op> ops;

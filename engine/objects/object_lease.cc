@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "engine/find/path_match.h"
 #include "engine/objects/object_fate.h"
 #include "engine/objects/object_names.h"
-#include "engine/reuse/path_match.h"
 
 namespace cairn::engine {
 
@@ -13,25 +13,24 @@ Status ObjectLease::Hold(const std::string& space, std::span<const std::string> 
                          const Told& told) {
   TreeNeeds needs;
   for (const std::string& name : names) needs.names.emplace_back(space, name);
-  const uint64_t now_ns = means_.lifecycle->NowNs();
+  const uint64_t now_ns = deps_.lifecycle->NowNs();
   bool damaged = false;
   {
-    Committer::Lock lock(means_.mutex());
-    const Status loaded = means_.access->Load(needs, &lock);
+    Committer::Lock lock(deps_.mutex());
+    const Status loaded = deps_.access->Load(needs, &lock);
     if (loaded.ok()) {
-      const Tree& tree = means_.tree();
+      const Tree& tree = deps_.tree();
       std::vector<LeasedPart> parts;
-      uint64_t bytes = 0;
       for (size_t i = 0; i < names.size(); ++i) {
         const Head* const head = tree.FindHead(space, names[i]);
         const bool there = head != nullptr && IsWhole(*head);
         told(i, there);
         if (!there) continue;
-        parts.push_back({head->node, head->lengths[kTokenLane]});
-        bytes += BytesBelow(tree, *tree.FindNode(head->node), parts.back().position);
+        const uint64_t end = head->lengths[kTokenLane];
+        parts.push_back({head->node, end, BytesBelow(tree, *tree.FindNode(head->node), end)});
       }
-      refused_ = refused_ || !Add(parts, bytes, now_ns);
-    } else if (IsOfOneObject(*means_.log, loaded)) {
+      refused_ = refused_ || !Add(parts, now_ns);
+    } else if (IsOfOneObject(*deps_.log, loaded)) {
       damaged = true;
     } else {
       return loaded;
@@ -40,7 +39,7 @@ Status ObjectLease::Hold(const std::string& space, std::span<const std::string> 
   if (refused_) End();
   if (damaged && names.size() == 1) told(0, false);
   if (!damaged || names.size() == 1) return Status::Ok();
-  // Looking up each by itself shows which one failed.
+  // Looking up each one separately shows which failed.
   for (size_t i = 0; i < names.size(); ++i) {
     CAIRN_RETURN_IF_ERROR(
         Hold(space, names.subspan(i, 1), [&](size_t, bool there) { told(i, there); }));
@@ -49,10 +48,10 @@ Status ObjectLease::Hold(const std::string& space, std::span<const std::string> 
 }
 
 // Under the commit lock.
-bool ObjectLease::Add(std::span<const LeasedPart> parts, uint64_t bytes, uint64_t now_ns) {
+bool ObjectLease::Add(std::span<const LeasedPart> parts, uint64_t now_ns) {
   if (parts.empty()) return true;
-  if (lease_ != LeaseId{}) return leases_.Extend(lease_, parts, bytes);
-  lease_ = leases_.Grant(parts, bytes, now_ns, lease_ns_);
+  if (lease_ != LeaseId{}) return leases_.Extend(lease_, parts);
+  lease_ = leases_.Grant(parts, LeaseTable::EndsWith::kLastPart, now_ns, lease_ns_);
   return lease_ != LeaseId{};
 }
 

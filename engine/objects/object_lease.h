@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/commit/write_means.h"
-#include "engine/reuse/leases.h"
+#include "engine/commit/write_deps.h"
+#include "engine/find/leases.h"
 
 namespace cairn::engine {
 
@@ -21,8 +21,8 @@ class ObjectLease {
   using Told = std::function<void(size_t name, bool there)>;
 
   // The referenced objects outlive this.
-  ObjectLease(const WriteMeans& means, Leases* leases, uint64_t lease_ns)
-      : means_(means), leases_(*leases), lease_ns_(lease_ns) {}
+  ObjectLease(const WriteDeps& deps, Leases* leases, uint64_t lease_ns)
+      : deps_(deps), leases_(*leases), lease_ns_(lease_ns) {}
   ~ObjectLease() { End(); }  // Unless it was taken.
   ObjectLease(const ObjectLease&) = delete;
   ObjectLease& operator=(const ObjectLease&) = delete;
@@ -34,10 +34,10 @@ class ObjectLease {
   LeaseId Take() { return std::exchange(lease_, {}); }
 
  private:
-  bool Add(std::span<const LeasedPart> parts, uint64_t bytes, uint64_t now_ns);
+  bool Add(std::span<const LeasedPart> parts, uint64_t now_ns);
   void End();
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   Leases& leases_;
   const uint64_t lease_ns_;
   LeaseId lease_{};

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/core/check.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/tree/memory/reserved_names.h"
 
 namespace cairn::engine {
 
@@ -36,7 +36,7 @@ std::string NameOfKey(std::string_view key) {
   return name;
 }
 
-std::optional<std::string_view> KeyOfName(std::string_view name, KeyRoom* room) {
+std::optional<std::string_view> KeyOfName(std::string_view name, KeyCapacity* room) {
   size_t size = 0;
   for (size_t i = 0; i < name.size(); ++i) {
     if (size == room->size()) return std::nullopt;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names of objects in the tree: a namespace of objects has the caller's name behind a prefix
-// (tree/reserved_names.h); a key is escaped, since names of branches hold no NUL; and a class is a
-// model of one plane. Escaped keys sort like keys.
+// (tree/memory/reserved_names.h); a key is escaped, since names of branches hold no NUL; and a
+// class is a model of one plane. Escaped keys sort like keys.
 //
 //   byte 00 -> 01 01      byte 01 -> 01 02      others as they are
 #pragma once
@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "cairn/objects.h"
-#include "engine/tree/tree.h"
+#include "engine/tree/memory/tree.h"
 
 namespace cairn::engine {
 
@@ -22,8 +22,8 @@ Status CheckKey(std::string_view key);
 std::string NameOfKey(std::string_view key);
 
 // The key of a name that NameOfKey made; nothing: it did not make this one. Points into `room`.
-using KeyRoom = std::array<char, kMaxObjectKeyBytes>;
-std::optional<std::string_view> KeyOfName(std::string_view name, KeyRoom* room);
+using KeyCapacity = std::array<char, kMaxObjectKeyBytes>;
+std::optional<std::string_view> KeyOfName(std::string_view name, KeyCapacity* room);
 
 std::string SpaceOf(std::string_view ns);  // The tree refuses invalid names.
 std::string_view CallersName(std::string_view space);

@@ -8,11 +8,11 @@
 #include "base/core/out_of_memory.h"
 #include "engine/commit/batch_payloads.h"
 #include "engine/commit/quota.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "engine/objects/constants.h"
 #include "engine/objects/object_fate.h"
 #include "engine/objects/object_names.h"
-#include "engine/tree/decisions.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -50,19 +50,19 @@ Status ObjectPuts::Cancelled() {
 // Decides under the lock what becomes of each, and puts those that come into one record.
 class ObjectPuts::Resolver final : public engine::Resolver {
  public:
-  Resolver(const WriteMeans& means, const Into& into, Puts* puts)
-      : means_(means), into_(into), puts_(*puts) {
+  Resolver(const WriteDeps& deps, const Into& into, Puts* puts)
+      : deps_(deps), into_(into), puts_(*puts) {
     record_.batch = true;
   }
 
   Attempt Prepare(Lock* lock) override {
     TreeNeeds needs;
     for (const auto& put : puts_) needs.names.emplace_back(into_.space, put->name);
-    CAIRN_RETURN_IF_ERROR(means_.access->LoadToChange(needs, lock));
+    CAIRN_RETURN_IF_ERROR(deps_.access->LoadToChange(needs, lock));
     bool any = false;
     for (const auto& put : puts_) {
       put->cancelled = put->CancelRequested();
-      const Fate fate = Decide(means_.tree(), put.get());
+      const Fate fate = Decide(deps_.tree(), put.get());
       any |= IsStored(fate);
     }
     return any ? Attempt() : Attempt::Nothing();
@@ -80,7 +80,7 @@ class ObjectPuts::Resolver final : public engine::Resolver {
   bool replaces() const { return replaces_; }
 
  private:
-  // With what is there by now: two of one key may be in the record.
+  // Decides by the present state: the record may have two objects of one key.
   Fate Decide(const Tree& tree, Put* put) const {
     if (put->cancelled) {
       put->outcome = {.status = Cancelled()};
@@ -122,7 +122,7 @@ class ObjectPuts::Resolver final : public engine::Resolver {
     return CheckQuota(*tree.FindHead(branch));
   }
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   const Into& into_;
   const Puts& puts_;
   BatchPayloads payloads_;
@@ -135,22 +135,22 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
   for (const auto& put : *puts) bytes += put->record_bytes;
   std::optional<Resolver> resolver;
   Attempt attempt;
-  const Status ran = Guarded([&] {
-    resolver.emplace(means_, into, puts);
-    means_.host->SlowDown(bytes, into.deadline_ns);
-    attempt = means_.committer->Commit(&*resolver, {.busy = RetryPolicy::Busy::kAwaitLog,
-                                                    .no_space = RetryPolicy::NoSpace::kEvict,
-                                                    .log_bytes = bytes,
-                                                    .room_bytes = bytes,
-                                                    .deadline_ns = into.deadline_ns});
+  const Status ran = CatchBadAlloc([&] {
+    resolver.emplace(deps_, into, puts);
+    deps_.host->SlowDown(bytes, into.deadline_ns);
+    attempt = deps_.committer->Commit(&*resolver, {.busy = RetryPolicy::Busy::kAwaitLog,
+                                                   .no_space = RetryPolicy::NoSpace::kEvict,
+                                                   .log_bytes = bytes,
+                                                   .room_bytes = bytes,
+                                                   .deadline_ns = into.deadline_ns});
   });
   if (!ran.ok()) attempt = Attempt(ran);
-  if (puts->size() > 1 && IsOfOneObject(*means_.log, attempt.status)) {
+  if (puts->size() > 1 && IsOfOneObject(*deps_.log, attempt.status)) {
     return RunOneByOne(into, puts, ended);
   }
   const bool quota = attempt.status.reason() == StatusReason::kNamespaceQuota;
   const uint64_t sequence =
-      attempt.done() ? resolver->sequence() : means_.log->last_reserved_sequence();
+      attempt.done() ? resolver->sequence() : deps_.log->last_reserved_sequence();
   for (const auto& put : *puts) {
     if (quota) {
       RunLarge(into, put.get(), ended);
@@ -161,7 +161,7 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
     End(put.get(), ended);
   }
   puts->clear();
-  if (attempt.done() && resolver->replaces()) means_.host->WakeSpaceThread();
+  if (attempt.done() && resolver->replaces()) deps_.host->WakeSpaceThread();
 }
 
 void ObjectPuts::RunOneByOne(const Into& into, Puts* puts, const Ended& ended) {
@@ -193,19 +193,19 @@ void ObjectPuts::End(Put* put, const Ended& ended) {
 
 Result<std::unique_ptr<ObjectPuts::Put>> ObjectPuts::Begin(const Into& into, size_t index,
                                                            const ObjectPut& object) const {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(into.options.durability));
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable(into.options.durability));
   CAIRN_RETURN_IF_ERROR(CheckObject(object));
   auto put = std::make_unique<Put>(index, object, *into.spec);
   const Delta delta = put->rows.delta();
   CAIRN_RETURN_IF_ERROR(CheckShape(*into.spec, delta, /*fill=*/false));
-  CAIRN_RETURN_IF_ERROR(means_.limits->CheckFits(*into.spec, delta));
+  CAIRN_RETURN_IF_ERROR(deps_.limits->CheckFits(*into.spec, delta));
   put->record_bytes = PayloadBytes(*into.spec, delta) + put->name.size() + kPutFieldsBytes;
   return put;
 }
 
 void ObjectPuts::Run(const Into& into, std::span<const ObjectPut> puts, const Begins& begins,
                      const Ended& ended) {
-  const uint64_t bytes_max = std::min(kBatchBytesMax, means_.limits->PayloadBytesMax());
+  const uint64_t bytes_max = std::min(kBatchBytesMax, deps_.limits->PayloadBytesMax());
   DropLeft();
   Puts record;
   record.reserve(std::min(puts.size(), kObjectsAtOnce));
@@ -216,7 +216,7 @@ void ObjectPuts::Run(const Into& into, std::span<const ObjectPut> puts, const Be
       Count({.status = Cancelled()}, 0);
       continue;
     }
-    Result<std::unique_ptr<Put>> begun = Guarded([&] { return Begin(into, i, puts[i]); });
+    Result<std::unique_ptr<Put>> begun = CatchBadAlloc([&] { return Begin(into, i, puts[i]); });
     if (!begun.ok()) {
       Count({.status = begun.status()}, 0);
       ended(i, {.status = begun.status()});
@@ -224,7 +224,7 @@ void ObjectPuts::Run(const Into& into, std::span<const ObjectPut> puts, const Be
     }
     Put& put = **begun;
     put.ticket = ticket;
-    const bool fits = means_.limits->FitsRecord(*into.spec, put.rows.delta());
+    const bool fits = deps_.limits->FitsRecord(*into.spec, put.rows.delta());
     if (!fits || record.size() == kObjectsAtOnce || bytes + put.record_bytes > bytes_max) {
       RunSmall(into, &record, ended);
       bytes = 0;

@@ -28,7 +28,7 @@
 #include "cairn/objects.h"
 #include "engine/commit/appender.h"
 #include "engine/commit/ticket.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 #include "engine/objects/object_rows.h"
 
 namespace cairn::engine {
@@ -39,8 +39,8 @@ struct ObjectCounters {
 };
 
 // As a timeout.
-inline uint64_t TimeLeft(const WriteMeans& means, uint64_t deadline_ns) {
-  const uint64_t now_ns = means.world.scheduler->MonotonicNs();
+inline uint64_t TimeLeft(const WriteDeps& deps, uint64_t deadline_ns) {
+  const uint64_t now_ns = deps.world.scheduler->MonotonicNs();
   if (deadline_ns == io::kNoDeadline) return UINT64_MAX;
   return deadline_ns - std::min(deadline_ns, now_ns);
 }
@@ -66,8 +66,8 @@ class ObjectPuts {
   using Begins = std::function<bool(size_t, const TicketState**)>;
   using Ended = std::function<void(size_t, Outcome)>;
 
-  ObjectPuts(const WriteMeans& means, Appender* appender, ObjectCounters* counters)
-      : means_(means), appender_(*appender), counters_(*counters) {}
+  ObjectPuts(const WriteDeps& deps, Appender* appender, ObjectCounters* counters)
+      : deps_(deps), appender_(*appender), counters_(*counters) {}
   ObjectPuts(const ObjectPuts&) = delete;
   ObjectPuts& operator=(const ObjectPuts&) = delete;
 
@@ -107,7 +107,7 @@ class ObjectPuts {
   void End(Put* put, const Ended& ended);
   void Count(const Outcome& outcome, size_t value_bytes);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   Appender& appender_;
   ObjectCounters& counters_;
   Mutex mutex_;

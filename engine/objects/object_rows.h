@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 
 namespace cairn::engine {
 
@@ -52,7 +52,7 @@ class ObjectRows {
   const uint32_t page_bytes_;
   std::vector<TokenId> ids_;
   // The last row, if it is not whole, and a table of where each row lies.
-  std::span<std::byte> rest_{};  // Of memory_.
+  std::span<std::byte> rest_{};  // The end of memory_.
   std::unique_ptr<std::byte[]> room_{};
   std::byte* last_row_ = nullptr;
   std::vector<int64_t> slots_{};

@@ -5,13 +5,13 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/find/constants.h"
 #include "engine/objects/object_change.h"
 #include "engine/objects/object_fate.h"
 #include "engine/objects/object_lease.h"
 #include "engine/objects/object_names.h"
-#include "engine/reuse/constants.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/tree/memory/reserved_names.h"
+#include "engine/tree/ops/decisions.h"
 
 namespace cairn::engine {
 
@@ -61,18 +61,18 @@ Result<ObjectClassId> ObjectSpace::RegisterClass(const ObjectClass& object_class
   return ObjectClassId{static_cast<uint64_t>(id)};
 }
 
-// ---------------------------------------------------------------- what is there
+// ---------------------------------------------------------------- lookups
 
 Result<ObjectsFound> ObjectSpace::Exists(std::span<const std::string_view> keys,
                                          std::string_view ns, uint64_t lease_ns) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   std::vector<ObjectDirectory::Answer> answers(keys.size());
   directory_.Look(ns, keys, answers);
   ObjectsFound found;
-  if (lease_ns != 0 && !means_.options->read_only) {
+  if (lease_ns != 0 && !deps_.options->read_only) {
     CAIRN_ASSIGN_OR_RETURN(found.lease, PutOnLease(ns, keys, lease_ns, answers));
   } else {
     CAIRN_RETURN_IF_ERROR(AskIndex(ns, keys, answers));
@@ -96,7 +96,7 @@ Status ObjectSpace::AskIndex(std::string_view ns, std::span<const std::string_vi
                  [&](std::span<const std::string> names, const auto& tell) -> Status {
                    counters_.unknown.fetch_add(names.size(), std::memory_order_relaxed);
                    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads,
-                                          means_.access->ReadNamed(space, names));
+                                          deps_.access->ReadNamed(space, names));
                    for (size_t i = 0; i < heads.size(); ++i) {
                      tell(i, heads[i].id != 0 && IsWhole(heads[i]));
                    }
@@ -110,7 +110,7 @@ Result<LeaseId> ObjectSpace::PutOnLease(std::string_view ns, std::span<const std
                                         uint64_t lease_ns,
                                         std::span<ObjectDirectory::Answer> answers) {
   const std::string space = SpaceOf(ns);
-  ObjectLease lease(means_, &leases_, lease_ns);
+  ObjectLease lease(deps_, &leases_, lease_ns);
   const auto possible = [](auto answer) { return answer != ObjectDirectory::Answer::kAbsent; };
   CAIRN_RETURN_IF_ERROR(AskAnew(keys, answers, kLeasedAtOnce, possible,
                                 [&](std::span<const std::string> names, const auto& tell) {
@@ -120,10 +120,10 @@ Result<LeaseId> ObjectSpace::PutOnLease(std::string_view ns, std::span<const std
 }
 
 Status ObjectSpace::Touch(std::span<const std::string_view> keys, std::string_view ns) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
-  if (means_.options->read_only)
+  if (deps_.options->read_only)
     return Status(StatusCode::kReadOnly, "touch: the store is read only");
   directory_.Touch(ns, keys);
   return Status::Ok();
@@ -145,8 +145,8 @@ ObjectInfo ObjectSpace::InfoOf(const Head& head, std::string_view key,
 }
 
 Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKey(key));
   const std::string space = SpaceOf(ns), name = NameOfKey(key);
@@ -155,10 +155,10 @@ Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) 
     ObjectInfo info;
     FoundObject object;
     {
-      Committer::Lock lock(means_.mutex());
-      CAIRN_ASSIGN_OR_RETURN(const Head* head, means_.access->LoadNamed(space, name, &lock));
+      Committer::Lock lock(deps_.mutex());
+      CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadNamed(space, name, &lock));
       if (head == nullptr || !IsWhole(*head)) return NoObject("stat");
-      CAIRN_ASSIGN_OR_RETURN(const ObjectClass object_class, ClassIn(means_.tree(), *head));
+      CAIRN_ASSIGN_OR_RETURN(const ObjectClass object_class, ClassIn(deps_.tree(), *head));
       info = InfoOf(*head, key, object_class);
       object = {head->id, head->model, info.pages, info.object_class.page_bytes, {}};
     }
@@ -172,8 +172,8 @@ Result<ObjectInfo> ObjectSpace::Stat(std::string_view key, std::string_view ns) 
 }
 
 Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::string_view cursor) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   if (limit == 0) return Status(StatusCode::kInvalidArgument, "a page of no objects");
   ObjectPage page;
@@ -186,7 +186,7 @@ Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::str
   }
   while (page.objects.size() < limit) {
     const size_t wanted = std::min(limit - page.objects.size(), kObjectsAtOnce);
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, means_.access->ReadInOrder(from, wanted));
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads, deps_.access->ReadInOrder(from, wanted));
     AddTo(&page, heads, &classes);
     if (heads.size() < wanted) return page;
     from = {heads.back().ns, heads.back().name, UINT64_MAX};
@@ -198,23 +198,23 @@ Result<ObjectPage> ObjectSpace::List(std::string_view ns, size_t limit, std::str
 // A branch that no put can have made has no place in a page; a get of its key reports it.
 void ObjectSpace::AddTo(ObjectPage* page, std::span<const Head> heads, Classes* classes) const {
   for (const Head& head : heads) {
-    KeyRoom room;
+    KeyCapacity room;
     const auto key = KeyOfName(head.name, &room);
     if (!IsWhole(head) || !key.has_value()) continue;
     auto known = classes->find(head.model);
     if (known == classes->end()) {
-      std::lock_guard lock(means_.mutex());
-      known = classes->emplace(head.model, ClassIn(means_.tree(), head)).first;
+      std::lock_guard lock(deps_.mutex());
+      known = classes->emplace(head.model, ClassIn(deps_.tree(), head)).first;
     }
     if (known->second.ok()) page->objects.push_back(InfoOf(head, *key, *known->second));
   }
 }
 
 Result<std::vector<NamespaceInfo>> ObjectSpace::Usage() const {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   std::vector<NamespaceInfo> found;
-  std::lock_guard lock(means_.mutex());
-  for (const auto& [name, use] : means_.tree().namespaces()) {
+  std::lock_guard lock(deps_.mutex());
+  for (const auto& [name, use] : deps_.tree().namespaces()) {
     if (!IsReserved(name) || (use.branches == 0 && use.policy == NamespacePolicy())) continue;
     found.push_back({std::string(CallersName(name)), use.policy, use.branches, use.bytes});
   }
@@ -239,7 +239,7 @@ void ObjectSpace::DeleteSome(const std::string& space, std::span<const std::stri
   const Result<uint64_t> dropped = DropNamed(space, keys, outcomes);
   if (dropped.ok()) {
     *sequence = std::max(*sequence, *dropped);
-  } else if (keys.size() > 1 && IsOfOneObject(*means_.log, dropped.status())) {
+  } else if (keys.size() > 1 && IsOfOneObject(*deps_.log, dropped.status())) {
     for (size_t i = 0; i < keys.size(); ++i) {
       DeleteSome(space, keys.subspan(i, 1), outcomes.subspan(i, 1), sequence);
     }
@@ -258,7 +258,7 @@ Result<uint64_t> ObjectSpace::DropNamed(const std::string& space,
     needs.names.emplace_back(space, names.emplace_back(NameOfKey(key)));
   }
   ObjectChange drop(
-      means_, std::move(needs),
+      deps_, std::move(needs),
       [&](const Tree& tree) -> Result<std::vector<Op>> {
         std::vector<Op> ops;
         std::unordered_set<uint64_t> dropped;
@@ -277,8 +277,8 @@ Result<uint64_t> ObjectSpace::DropNamed(const std::string& space,
 
 Result<std::vector<Status>> ObjectSpace::Delete(std::span<const std::string_view> keys,
                                                 std::string_view ns, Durability durability) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable(durability));
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable(durability));
   CAIRN_RETURN_IF_ERROR(CheckSpace(ns));
   CAIRN_RETURN_IF_ERROR(CheckKeys(keys));
   std::vector<Status> outcomes(keys.size());
@@ -289,7 +289,7 @@ Result<std::vector<Status>> ObjectSpace::Delete(std::span<const std::string_view
                &sequence);
   }
   if (sequence == 0) return outcomes;
-  const Status safe = means_.tickets->WaitFor(sequence, durability, io::kNoDeadline);
+  const Status safe = deps_.tickets->WaitFor(sequence, durability, io::kNoDeadline);
   for (Status& outcome : outcomes) {
     if (outcome.ok()) outcome = safe;
   }

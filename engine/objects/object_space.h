@@ -24,26 +24,26 @@
 #include "cairn/objects.h"
 #include "engine/commit/appender.h"
 #include "engine/commit/changes.h"
-#include "engine/memory_parts.h"
+#include "engine/config/memory_parts.h"
+#include "engine/find/leases.h"
 #include "engine/objects/object_directory.h"
 #include "engine/objects/object_gets.h"
 #include "engine/objects/object_puts.h"
 #include "engine/restore/branch_reads.h"
-#include "engine/reuse/leases.h"
 
 namespace cairn::engine {
 
 class ObjectSpace {
  public:
   // The referenced objects outlive this.
-  ObjectSpace(const WriteMeans& means, Appender* appender, Changes* changes, BranchReads* reads,
+  ObjectSpace(const WriteDeps& deps, Appender* appender, Changes* changes, BranchReads* reads,
               Leases* leases, MemoryBudget* budget)
-      : means_(means),
+      : deps_(deps),
         changes_(*changes),
         leases_(*leases),
-        directory_(&means.tree(), budget, DivideMemory(*means.options).objects()),
-        puts_(means, appender, &counters_),
-        gets_(means, reads, &counters_) {}
+        directory_(&deps.tree(), budget, DivideMemory(*deps.options).objects()),
+        puts_(deps, appender, &counters_),
+        gets_(deps, reads, &counters_) {}
   ObjectSpace(const ObjectSpace&) = delete;
   ObjectSpace& operator=(const ObjectSpace&) = delete;
 
@@ -91,7 +91,7 @@ class ObjectSpace {
   void EndFill(bool all);
   Status Sweep(uint64_t branch);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   Changes& changes_;
   Leases& leases_;
   ObjectCounters counters_;

@@ -6,26 +6,26 @@
 #include <utility>
 
 #include "base/core/out_of_memory.h"
-#include "engine/constants.h"
-#include "engine/restore/plan.h"
+#include "engine/config/constants.h"
+#include "engine/restore/plan/plan.h"
 
 namespace cairn::engine {
 
 void BranchReads::Start() {
-  prefetcher_ = std::make_unique<io::Executor>(*means_.world.scheduler, "cairn-prefetch", 1,
+  prefetcher_ = std::make_unique<io::Executor>(*deps_.world.scheduler, "cairn-prefetch", 1,
                                                io::ThreadPriority::kBackground);
 }
 
 void BranchReads::Stop() { prefetcher_->Stop(); }
 
 Status BranchReads::RestoreMany(std::span<RestoreItem> items, uint64_t timeout_ns) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   for (const RestoreItem& item : items) {
     // A failure belongs to the tickets that it ended.
     if (item.node == NodeId{}) static_cast<void>(coalesced_->Flush(item.branch));
   }
-  reader_.Restore(items, means_.lifecycle->Deadline(timeout_ns));
+  reader_.Restore(items, deps_.lifecycle->Deadline(timeout_ns));
   return Status::Ok();
 }
 
@@ -40,7 +40,7 @@ Result<RestoreResult> BranchReads::RestoreLayers(BranchId id, const RestoreReque
 
 Result<RestoreResult> BranchReads::Restore(BranchId id, const RestoreRequest& request,
                                            LayerProgress* progress) {
-  LayerWords layers(*means_.world.scheduler, progress);
+  LayerWords layers(*deps_.world.scheduler, progress);
   auto result = RestoreLayers(id, request, &layers, nullptr);
   layers.End(result.ok());
   return result;
@@ -48,19 +48,19 @@ Result<RestoreResult> BranchReads::Restore(BranchId id, const RestoreRequest& re
 
 Result<Ticket> BranchReads::RestoreAsync(BranchId id, const RestoreRequest& request,
                                          LayerProgress* progress) {
-  const Lifecycle::Call call(means_.lifecycle);
-  const auto layers = std::make_shared<LayerWords>(*means_.world.scheduler, progress);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  const auto layers = std::make_shared<LayerWords>(*deps_.world.scheduler, progress);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   auto state = std::make_shared<TicketState>(
-      means_.world, request.queue == nullptr ? nullptr : request.queue->state(), request.user_data);
+      deps_.world, request.queue == nullptr ? nullptr : request.queue->state(), request.user_data);
   state->is_job = true;
   state->restored = std::make_shared<RestoreResult>();
   state->layers = layers->words();
   state->abandoned = [layers] { layers->End(false); };
-  means_.executor->Post([this, store = means_.host->Hold(), id, request, layers, state] {
+  deps_.executor->Post([this, store = deps_.host->Hold(), id, request, layers, state] {
     if (!state->BeginJob()) return;
     Result<RestoreResult> restored =
-        Guarded([&] { return RestoreLayers(id, request, layers.get(), state.get()); });
+        CatchBadAlloc([&] { return RestoreLayers(id, request, layers.get(), state.get()); });
     layers->End(restored.ok());
     if (restored.ok()) *state->restored = std::move(*restored);
     state->Finish(restored.status());
@@ -69,15 +69,15 @@ Result<Ticket> BranchReads::RestoreAsync(BranchId id, const RestoreRequest& requ
 }
 
 Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   if (request.gpu.has_value()) {
     CAIRN_RETURN_IF_ERROR(reader_.FindGpu(*request.gpu, "prefetch: gpu").status());
   }
   {
-    std::lock_guard lock(means_.mutex());
+    std::lock_guard lock(deps_.mutex());
     uint64_t length = UINT64_MAX;  // Nothing is known yet of a branch that is not in memory.
-    if (const Head* const head = means_.tree().FindHead(static_cast<uint64_t>(id))) {
+    if (const Head* const head = deps_.tree().FindHead(static_cast<uint64_t>(id))) {
       length = head->lengths[kTokenLane] + coalesced_->TokensWaiting(id);
     }
     CAIRN_RETURN_IF_ERROR(RangeOf(request.begin, request.end, length, "prefetch").status());
@@ -86,21 +86,21 @@ Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
     prefetches_waiting_.fetch_sub(1);
     return Status(StatusCode::kBusy, std::to_string(kPrefetchesMax) + " hints are waiting");
   }
-  const auto job = [this, store = means_.host->Hold(), id, request] {
-    const Status status = Guarded([&] { return PrefetchNow(id, request); });
+  const auto job = [this, store = deps_.host->Hold(), id, request] {
+    const Status status = CatchBadAlloc([&] { return PrefetchNow(id, request); });
     ReaderCounters& counters = reader_.counters();
     counters.prefetches.fetch_add(1, std::memory_order_relaxed);
     if (!status.ok()) counters.prefetches_failed.fetch_add(1, std::memory_order_relaxed);
     prefetches_waiting_.fetch_sub(1);
   };
-  Status posted = Guarded([&] { prefetcher_->Post(job); });
+  Status posted = CatchBadAlloc([&] { prefetcher_->Post(job); });
   if (!posted.ok()) prefetches_waiting_.fetch_sub(1);
   return posted;
 }
 
 Status BranchReads::PrefetchNow(BranchId id, const PrefetchRequest& request) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   return reader_.Prefetch(id, request);
 }
 
@@ -123,8 +123,8 @@ Result<std::vector<TokenId>> BranchReads::ReadTokens(BranchId id, uint64_t begin
 }
 
 Result<Branch::StateAt> BranchReads::StateAt(BranchId id, uint64_t position, bool sampler) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckUsable());
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   static_cast<void>(coalesced_->Flush(id));  // A failure belongs to the tickets that it ended.
   CAIRN_ASSIGN_OR_RETURN(
       const Reader::State state,

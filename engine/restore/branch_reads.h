@@ -17,18 +17,18 @@
 #include "base/io/world.h"
 #include "cairn/branch.h"
 #include "engine/commit/coalesced_appends.h"
-#include "engine/commit/write_means.h"
-#include "engine/restore/layer_words.h"
+#include "engine/commit/write_deps.h"
+#include "engine/restore/plan/layer_words.h"
+#include "engine/restore/plan/restore_item.h"
 #include "engine/restore/reader.h"
-#include "engine/restore/restore_item.h"
 
 namespace cairn::engine {
 
 class BranchReads {
  public:
   // The referenced objects outlive this.
-  BranchReads(const WriteMeans& means, CoalescedAppends* coalesced, Reader* reader)
-      : means_(means), coalesced_(coalesced), reader_(*reader) {}
+  BranchReads(const WriteDeps& deps, CoalescedAppends* coalesced, Reader* reader)
+      : deps_(deps), coalesced_(coalesced), reader_(*reader) {}
   BranchReads(const BranchReads&) = delete;
   BranchReads& operator=(const BranchReads&) = delete;
 
@@ -51,7 +51,7 @@ class BranchReads {
                                       LayerWords* layers, const TicketState* ticket);
   Status PrefetchNow(BranchId id, const PrefetchRequest& request);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   Reader& reader_;
   std::atomic<uint32_t> prefetches_waiting_{0};  // Or running.

@@ -8,18 +8,18 @@
 
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
-#include "engine/tree/path.h"
+#include "engine/tree/memory/path.h"
 
 namespace cairn::engine {
 
 // Keeps the node's content up to the position unchanged.
 class DerivedTables::Lease {
  public:
-  explicit Lease(const WriteMeans& means) : means_(means) {}
+  explicit Lease(const WriteDeps& deps) : deps_(deps) {}
   ~Lease() {
     if (number == 0) return;
-    const std::lock_guard lock(means_.mutex());
-    means_.tree().leases().Release(number);
+    const std::lock_guard lock(deps_.mutex());
+    deps_.tree().leases().Release(number);
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -27,7 +27,7 @@ class DerivedTables::Lease {
   uint64_t number = 0;
 
  private:
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
 };
 
 Result<DerivedTables::Owner> DerivedTables::OwnerOf(BranchId branch, uint64_t position,
@@ -41,32 +41,32 @@ Result<DerivedTables::Owner> DerivedTables::OwnerOf(BranchId branch, uint64_t po
                             : "position is " + std::to_string(position) + ", the branch has " +
                                   std::to_string(length) + " tokens");
   }
-  const Node* node = means_.tree().OnPath(head->node);
-  while (node->lanes[kTokenLane].start >= position) node = means_.tree().OnPath(node->parent);
+  const Node* node = deps_.tree().OnPath(head->node);
+  while (node->lanes[kTokenLane].start >= position) node = deps_.tree().OnPath(node->parent);
   if (CAIRN_KEPT(kLeaseOfDerived)) {
-    *lease = means_.tree().leases().Grant({node->id, position}, /*deadline_ns=*/UINT64_MAX);
+    *lease = deps_.tree().leases().Grant({node->id, position}, /*deadline_ns=*/UINT64_MAX);
   }
   return Owner{.node = NodeId{node->id}, .position = position, .kind = kind};
 }
 
 Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t position, uint32_t kind,
                                                  const Write& write) {
-  const Lifecycle::Call call(means_.lifecycle);
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
-  Lease lease(means_);
+  const Lifecycle::Call call(deps_.lifecycle);
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable());
+  Lease lease(deps_);
   CAIRN_ASSIGN_OR_RETURN(Owner owner, OwnerOf(branch, position, kind, &lease.number));
-  const sstable::TableContext tables = means_.host->DataTables();
+  const sstable::TableContext tables = deps_.host->DataTables();
   CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables.host->NewTableNumber());
   CAIRN_ASSIGN_OR_RETURN(const auto writer,
                          sstable::SnapshotWriter::Create(tables, sstable::SnapshotKind::kDerived,
                                                          number, sstable::kQuietWriteBytes));
-  CAIRN_RETURN_IF_ERROR(Guarded([&] { return write(owner, writer.get()); }));
+  CAIRN_RETURN_IF_ERROR(CatchBadAlloc([&] { return write(owner, writer.get()); }));
   CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
   const TableRef table{number, info.bytes};
   const Status named =
-      Guarded([&] { return changes_->NameDerived(owner.node, position, kind, table); });
+      CatchBadAlloc([&] { return changes_->NameDerived(owner.node, position, kind, table); });
   if (!named.ok()) {
-    means_.host->DeleteTable(table);
+    deps_.host->DeleteTable(table);
     return named;
   }
   owner.table = number;
@@ -74,7 +74,7 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
 }
 
 Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_most, uint32_t kind) {
-  const Lifecycle::Call call(means_.lifecycle);
+  const Lifecycle::Call call(deps_.lifecycle);
   Found found;
   {
     Committer::Lock lock;
@@ -85,7 +85,7 @@ Result<DerivedTables::Found> DerivedTables::Find(BranchId branch, uint64_t at_mo
 }
 
 Result<DerivedTables::Found> DerivedTables::FindFor(BranchId branch, const Owner& owner) {
-  const Lifecycle::Call call(means_.lifecycle);
+  const Lifecycle::Call call(deps_.lifecycle);
   Found found;
   {
     Committer::Lock lock;
@@ -94,8 +94,8 @@ Result<DerivedTables::Found> DerivedTables::FindFor(BranchId branch, const Owner
     end.node = static_cast<uint64_t>(owner.node);
     end.lengths = {owner.position};
     uint64_t reaches = head->lengths[kTokenLane];
-    const Node* node = means_.tree().OnPath(head->node);
-    for (; node != nullptr && node->id != end.node; node = means_.tree().OnPath(node->parent)) {
+    const Node* node = deps_.tree().OnPath(head->node);
+    for (; node != nullptr && node->id != end.node; node = deps_.tree().OnPath(node->parent)) {
       reaches = std::min(reaches, node->lanes[kTokenLane].start);
     }
     if (node == nullptr || reaches < owner.position) {
@@ -109,11 +109,11 @@ Result<DerivedTables::Found> DerivedTables::FindFor(BranchId branch, const Owner
 // REQUIRES: the commit lock.
 Status DerivedTables::FindFrom(const Head& head, uint64_t at_most, uint32_t kind, Found* found) {
   uint64_t node = 0;
-  const Mark* const mark = FindDerived(means_.tree(), head, kind, at_most, &node);
+  const Mark* const mark = FindDerived(deps_.tree(), head, kind, at_most, &node);
   if (mark == nullptr) return Status(StatusCode::kNotFound, "nothing of this kind is derived");
   const uint64_t number = mark->place.table;
   found->owner = {.node = NodeId{node}, .position = mark->position, .kind = kind, .table = number};
-  found->pin = reader_.pins().Take(Pins::Of::kReader, UINT64_MAX, {number});
+  found->pin = reader_.pins().Take({Pins::Of::kNode, node}, UINT64_MAX, {number});
   return Status::Ok();
 }
 
@@ -122,7 +122,7 @@ Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
   const StatusCode code = table.status().code();
   if (code == StatusCode::kNotFound || code == StatusCode::kCorruption) {
     // The caller makes it again; until then others need not try this one. A reader leaves it.
-    if (!means_.options->read_only) static_cast<void>(Drop(found.owner));
+    if (!deps_.options->read_only) static_cast<void>(Drop(found.owner));
     return Status(StatusCode::kNotFound, "what was derived is lost: " + table.status().ToString());
   }
   if (!table.ok()) return table.status();
@@ -131,9 +131,9 @@ Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
 }
 
 Status DerivedTables::Drop(const Owner& owner) {
-  CAIRN_RETURN_IF_ERROR(means_.lifecycle->CheckWritable());
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable());
   CAIRN_RETURN_IF_ERROR(changes_->DropDerived(owner.node, owner.position, owner.kind, owner.table));
-  means_.host->WakeSpaceThread();
+  deps_.host->WakeSpaceThread();
   return Status::Ok();
 }
 

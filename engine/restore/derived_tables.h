@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tables that are computed from KV: landmarks, low-rank keys. Each belongs to a position of a node:
-// it was computed from the path up to there, and lives as long as that content (tree/derive.cc).
-// The tables are of SnapshotKind::kDerived; the content of their fragments is up to their maker.
-// Losing one is never data loss: it is computed again.
+// it was computed from the path up to there, and lives as long as that content
+// (tree/ops/derive.cc). The tables are of SnapshotKind::kDerived; the content of their fragments is
+// up to their maker. Losing one is never data loss: it is computed again.
 //
 //   made      read and computed under a lease, written, durable     nobody knows it yet
 //   named     an op of kind derive                                  commit lock
@@ -16,10 +16,10 @@
 #include <functional>
 #include <memory>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "engine/commit/changes.h"
 #include "engine/commit/coalesced_appends.h"
-#include "engine/commit/write_means.h"
+#include "engine/commit/write_deps.h"
 #include "engine/restore/pins.h"
 #include "engine/restore/reader.h"
 #include "sstable/snapshot_table.h"
@@ -30,9 +30,9 @@ namespace cairn::engine {
 class DerivedTables {
  public:
   // The referenced objects outlive this.
-  DerivedTables(const WriteMeans& means, CoalescedAppends* coalesced, Changes* changes,
+  DerivedTables(const WriteDeps& deps, CoalescedAppends* coalesced, Changes* changes,
                 Reader* reader)
-      : means_(means), coalesced_(coalesced), changes_(changes), reader_(*reader) {}
+      : deps_(deps), coalesced_(coalesced), changes_(changes), reader_(*reader) {}
   DerivedTables(const DerivedTables&) = delete;
   DerivedTables& operator=(const DerivedTables&) = delete;
 
@@ -56,9 +56,9 @@ class DerivedTables {
     std::shared_ptr<sstable::SnapshotTable> table;
     std::unique_ptr<Pins::Pin> pin;  // As long as this is held the table's file stays.
   };
-  // Of the tables that were computed from at most the branch's first `at_most` tokens, the one
-  // computed from the most. kNotFound: there is none, or its file is lost or damaged; a store that
-  // writes then drops it.
+  // Finds the table that was computed from the most tokens, among those computed from at most the
+  // branch's first `at_most`. kNotFound: there is none, or its file is lost or damaged; a store
+  // that writes then drops it.
   Result<Found> Find(BranchId branch, uint64_t at_most, uint32_t kind);
 
   // For `write` callbacks, while the owner's content is on lease: the table of the owner's kind
@@ -75,7 +75,7 @@ class DerivedTables {
   Result<Found> OpenFound(Found found);
   Result<Owner> OwnerOf(BranchId branch, uint64_t position, uint32_t kind, uint64_t* lease);
 
-  const WriteMeans& means_;
+  const WriteDeps& deps_;
   CoalescedAppends* const coalesced_;
   Changes* const changes_;
   Reader& reader_;

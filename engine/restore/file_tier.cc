@@ -22,8 +22,8 @@ void FileTier::Serve(std::span<ItemRun> items) {
   AddRecords();
   AddFragments();
   if (jobs_.empty()) return;
-  const auto pipeline = std::make_shared<ReadPipeline>(
-      means_.world, means_.executor, means_.helpers, means_.pool, this, means_.deadline_ns);
+  const auto pipeline = std::make_shared<ReadPipeline>(deps_.world, deps_.executor, deps_.helpers,
+                                                       deps_.pool, this, deps_.deadline_ns);
   // Damage does not end it yet: there may be more below.
   pipeline->Run(std::exchange(jobs_, {}));
   AddFrames();
@@ -38,8 +38,9 @@ void FileTier::AddRecords() {
       const RecordJob& record = item.plan.jobs[k];
       uint64_t first = UINT64_MAX;
       for (const RecordPiece& piece : record.pieces) first = std::min(first, piece.begin);
-      jobs_.push_back({record.location.segment, ReadJob::Kind::kRecord, record.location.offset,
-                       record.read_bytes, first, k, i});
+      jobs_.push_back({record.location.segment, ReadJob::Kind::kRecord,
+                       uint64_t{record.location.offset} + record.read_offset, record.read_bytes,
+                       first, k, i});
       ++item.hits.log_records;
     }
   }
@@ -106,7 +107,7 @@ uint32_t FileTier::LayerOf(const ReadJob& job) {
 }
 
 Result<std::shared_ptr<io::File>> FileTier::OpenFor(const ReadJob& job, bool waits) {
-  if (!job.in_table()) return means_.log->OpenSegment(job.file);
+  if (!job.in_table()) return deps_.log->OpenSegment(job.file);
   return PieceOf(job).table->OpenFile(waits);
 }
 
@@ -140,7 +141,7 @@ void FileTier::WindowDone(std::span<const ReadJob> jobs, size_t buffer) {
     last = job.item;
     ItemRun& item = items_[job.item];
     if (item.sink == nullptr) continue;
-    const Status status = Guarded([&] { return item.sink->WindowDone(buffer); });
+    const Status status = CatchBadAlloc([&] { return item.sink->WindowDone(buffer); });
     if (!status.ok()) item.outcome.End(status);
   }
 }
@@ -167,10 +168,10 @@ void FileTier::StopAll(const Status& status) {
   for (ItemRun& item : items_) item.outcome.Stop(status);
 }
 
-bool FileTier::TakeBack(uint64_t deadline_ns) {
+bool FileTier::Reclaim(uint64_t deadline_ns) {
   bool some = false;
   for (ItemRun& item : items_) {
-    if (item.sink != nullptr) some |= item.sink->TakeBack(some ? 0 : deadline_ns);
+    if (item.sink != nullptr) some |= item.sink->Reclaim(some ? 0 : deadline_ns);
   }
   return some;
 }

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/restore/page_tier.h"
 #include "engine/restore/pipeline.h"
+#include "engine/restore/plan/page_tier.h"
 
 namespace cairn::engine {
 
@@ -19,7 +19,7 @@ namespace cairn::engine {
 enum class ReadFor : uint8_t { kCaller, kSpace, kPrefetch };
 
 // How one run of the pipeline reads.
-struct ReadMeans {
+struct ReadDeps {
   io::World world{};
   io::Executor* executor = nullptr;
   uint32_t helpers = 0;  // At most.
@@ -33,7 +33,7 @@ struct ReadMeans {
 
 class FileTier final : public PageTier, public PipelineHost {
  public:
-  explicit FileTier(const ReadMeans& means) : means_(means) {}
+  explicit FileTier(const ReadDeps& deps) : deps_(deps) {}
   void Serve(std::span<ItemRun> items) override;
 
   // --- PipelineHost
@@ -41,13 +41,13 @@ class FileTier final : public PageTier, public PipelineHost {
   Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) override;
   void WindowDone(std::span<const ReadJob> jobs, size_t buffer) override;
   Status BeforeRead(uint64_t bytes) override {
-    return means_.before_read ? means_.before_read(bytes) : Status::Ok();
+    return deps_.before_read ? deps_.before_read(bytes) : Status::Ok();
   }
-  ReadLimits Limits() const override { return means_.limits; }
+  ReadLimits Limits() const override { return deps_.limits; }
   ItemOutcome& OutcomeOf(const ReadJob& job) override { return items_[job.item].outcome; }
   bool AnyWanted() override;
   void StopAll(const Status& status) override;
-  bool TakeBack(uint64_t deadline_ns) override;
+  bool Reclaim(uint64_t deadline_ns) override;
 
  private:
   void AddRecords();
@@ -58,7 +58,7 @@ class FileTier final : public PageTier, public PipelineHost {
   OpenPiece& PieceOf(const ReadJob& job);
   uint32_t LayerOf(const ReadJob& job);
 
-  const ReadMeans& means_;
+  const ReadDeps& deps_;
   std::span<ItemRun> items_;
   std::vector<FrameJob> frames_;
   std::vector<ReadJob> jobs_;

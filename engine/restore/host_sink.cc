@@ -6,7 +6,7 @@
 
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
-#include "engine/restore/page_names.h"
+#include "engine/restore/plan/page_names.h"
 
 namespace cairn::engine {
 
@@ -26,10 +26,10 @@ std::vector<uint64_t> RawOffsets(const OpenPiece& small) {
 
 }  // namespace
 
-HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
-                   LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache,
-                   bool ahead, std::optional<HeadOfPlane> only)
-    : store_(store),
+HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request,
+                   const RecordDeps& records, LayerWords* layers, std::span<const OpenPiece> open,
+                   PageCache* cache, bool ahead, std::optional<HeadOfPlane> only)
+    : records_(records),
       tokens_(plan, request.tokens),
       layers_(layers),
       open_(open),
@@ -52,7 +52,7 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request, const
 Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
   const auto kv = [this](const RecordPiece& piece, const LaneRange& range,
                          const ReadRecord& record) { return RecordKv(piece, range, record); };
-  return VisitRecord(job, read.bytes(), store_, verify, tokens_, kv);
+  return VisitRecord(job, read.bytes(), records_, verify, tokens_, kv);
 }
 
 Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,

@@ -8,12 +8,12 @@
 
 #include "base/codec/kv_copy.h"
 #include "engine/commit/kv_layout.h"
-#include "engine/restore/layer_counts.h"
-#include "engine/restore/layer_words.h"
-#include "engine/restore/page_cache.h"
-#include "engine/restore/restore_item.h"
-#include "engine/restore/sink.h"
-#include "engine/restore/sink_parts.h"
+#include "engine/restore/plan/layer_counts.h"
+#include "engine/restore/plan/layer_words.h"
+#include "engine/restore/plan/page_cache.h"
+#include "engine/restore/plan/restore_item.h"
+#include "engine/restore/plan/sink.h"
+#include "engine/restore/plan/sink_parts.h"
 
 namespace cairn::engine {
 
@@ -22,7 +22,7 @@ class HostSink final : public RestoreSink {
   // `open`: all fragments whose frames will come; their entries may be filled in meanwhile.
   // `layers` null: progress is not reported. `cache` null: no frame is kept. `ahead`: a prefetch,
   // which has no target; everything is unpacked for the cache alone. `only`: see RestoreItem.
-  HostSink(const RestorePlan& plan, const RestoreRequest& request, const StoreId& store,
+  HostSink(const RestorePlan& plan, const RestoreRequest& request, const RecordDeps& records,
            LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead,
            std::optional<HeadOfPlane> only);
 
@@ -35,7 +35,7 @@ class HostSink final : public RestoreSink {
   void LayerDone(size_t layer) override {
     if (layers_ != nullptr) layers_->Complete(layer);
   }
-  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  bool Reclaim(uint64_t /*deadline_ns*/) override { return false; }
   Status WindowDone(size_t /*buffer*/) override { return Status::Ok(); }
   Status Finish() override { return Status::Ok(); }
   Delivered delivered() const override { return delivered_.Total(); }
@@ -57,7 +57,7 @@ class HostSink final : public RestoreSink {
   static Result<std::span<std::byte>> Room(const ReadBytes& read, uint64_t bytes);
   PageCache::Admission Admit(const PageName& name, uint64_t bytes);
 
-  const StoreId store_;
+  const RecordDeps records_;
   const TokenRows tokens_;
   LayerWords* const layers_;
   const std::span<const OpenPiece> open_;

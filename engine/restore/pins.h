@@ -3,61 +3,92 @@
 // Files that space management would like to recycle or delete, but that readers or appends under
 // way still need: log segments from some number on, and snapshot tables. A pin is taken under the
 // commit lock, where the plan is made, so that nothing the plan names is deleted before.
+//
+// There are as many pins as reads under way, so each question looks at all of them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
+#include <list>
 #include <memory>
-#include <set>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/core/mutex.h"
-#include "engine/restore/plan.h"
+#include "engine/restore/plan/plan.h"
 
 namespace cairn::engine {
 
 class Pins {
  public:
+  // What needs the files. The numbers are StoreMetrics::log_pinned_by.
   enum class Of : uint8_t {
-    kReader,
-    kParts,  // Of a large append: in the log, but nothing in the tree names them yet.
+    kBranch = 1,  // A read of a branch.
+    kNode = 2,    // A read of a node's path: of a hit, or for a search.
+    kParts = 3,   // A large append: its parts are in the log, and no node names them yet.
+    kVerify = 4,
+    kReplay = 5,  // The log failed, and is read again.
+  };
+  struct Holder {
+    Of of = Of::kBranch;
+    uint64_t id = 0;               // The branch's or node's number; 0: none.
+    std::string ToString() const;  // "a read of branch 7"
   };
 
-  // Unpins when it is destroyed.
+  // Unpins when it is destroyed. If there is no memory its constructor throws and pins nothing.
   class Pin {
    public:
-    Pin(Pins* pins, Of of, uint64_t lowest_segment, std::vector<uint64_t> tables);
+    Pin(Pins* pins, Holder holder, uint64_t lowest_segment, std::vector<uint64_t> tables);
     ~Pin();
     Pin(const Pin&) = delete;
     Pin& operator=(const Pin&) = delete;
 
    private:
+    friend class Pins;
     Pins* const pins_;
-    const Of of_;
+    const Holder holder_;
     const uint64_t lowest_segment_;
-    const std::vector<uint64_t> tables_;
+    const std::vector<uint64_t> tables_;  // Ascending.
+    const uint64_t since_ns_;
+    std::list<const Pin*> alone_;  // Holds the entry until it is among the others.
+    const std::list<const Pin*>::const_iterator entry_;
   };
 
-  // `on_end` is called by the thread that ends a pin, if a Hold... call had found something pinned.
-  explicit Pins(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
+  // Who needs a segment up to some number: of several the first one that came.
+  struct Held {
+    Holder holder{};
+    uint64_t segment = 0;                         // The lowest that it needs.
+    uint64_t since_ns = 0;                        // By the clock of the constructor.
+    std::string ToString(uint64_t now_ns) const;  // "segment 5 has been needed for 3 s by ...".
+  };
 
-  std::unique_ptr<Pin> Take(const RestorePlan& plan);
-  std::unique_ptr<Pin> Take(Of of, uint64_t lowest_segment, std::vector<uint64_t> tables = {}) {
-    return std::make_unique<Pin>(this, of, lowest_segment, std::move(tables));
+  // `now_ns` is the monotonic clock. `on_end` is called by the thread that ends a pin, if a Hold...
+  // call had found something pinned.
+  Pins(std::function<uint64_t()> now_ns, std::function<void()> on_end)
+      : now_ns_(std::move(now_ns)), on_end_(std::move(on_end)) {}
+
+  std::unique_ptr<Pin> Take(Holder holder, const RestorePlan& plan);
+  // `tables` ascend.
+  std::unique_ptr<Pin> Take(Holder holder, uint64_t lowest_segment,
+                            std::vector<uint64_t> tables = {}) {
+    return std::make_unique<Pin>(this, holder, lowest_segment, std::move(tables));
   }
 
   uint64_t LowestOfParts() const;  // UINT64_MAX: there are none.
   // Whether a log segment up to this one, or the table, is pinned.
   bool HoldSegment(uint64_t segment);
   bool HoldTable(uint64_t table);
+  std::optional<Held> HolderUpTo(uint64_t segment) const;
 
  private:
+  const Pin* FirstUpTo(uint64_t segment) const CAIRN_REQUIRES(mutex_);
+
+  const std::function<uint64_t()> now_ns_;
   const std::function<void()> on_end_;
   mutable Mutex mutex_;
-  bool awaited_ CAIRN_GUARDED_BY(mutex_) = false;  // on_end_ must be called when a pin ends.
-  std::multiset<uint64_t> segments_ CAIRN_GUARDED_BY(mutex_), parts_ CAIRN_GUARDED_BY(mutex_);
-  std::map<uint64_t, uint32_t> tables_ CAIRN_GUARDED_BY(mutex_);
+  bool awaited_ CAIRN_GUARDED_BY(mutex_) = false;       // on_end_ must be called when a pin ends.
+  std::list<const Pin*> all_ CAIRN_GUARDED_BY(mutex_);  // The oldest first.
 };
 
 }  // namespace cairn::engine

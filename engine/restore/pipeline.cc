@@ -6,7 +6,7 @@
 
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 
@@ -79,7 +79,7 @@ void ReadPipeline::ReadAll() {
     ready_.reserve(buffers_.size());
     finished_ = false;
   }
-  WorkRoom room;
+  ScratchBuffers room;
   size_t next = 0;
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
@@ -90,14 +90,14 @@ void ReadPipeline::ReadAll() {
       WorkOnOne(&room);
     } else if (queue->in_flight() != 0) {
       Collect(queue->Reap());
-    } else if (held && host_->TakeBack(deadline_ns_)) {
+    } else if (held && host_->Reclaim(deadline_ns_)) {
       continue;
     } else if (next < windows_.size() || helpers_.load(std::memory_order_acquire) != 0) {
       scheduler.Wait(version_, seen, deadline_ns_);
     } else {
       break;
     }
-    if (held) host_->TakeBack(0);
+    if (held) host_->Reclaim(0);
   }
   {
     const MutexLock lock(&mutex_);
@@ -115,7 +115,7 @@ void ReadPipeline::SubmitMore(io::Queue* queue, size_t* next) {
     const ReadWindow& window = windows_[*next];
     if (!Wanted(window)) continue;
     if (!TakeFree(&buffer)) return;
-    const Status status = Guarded([&] { return Submit(queue, *next, buffer); });
+    const Status status = CatchBadAlloc([&] { return Submit(queue, *next, buffer); });
     if (!status.ok()) {
       FailWindow(window, status);
       Free(buffer);
@@ -136,7 +136,7 @@ void ReadPipeline::AwaitHolds() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     if (holds_.load(std::memory_order_acquire) == 0) return;
-    if (!host_->TakeBack(io::kNoDeadline)) {
+    if (!host_->Reclaim(io::kNoDeadline)) {
       world_.scheduler->Wait(version_, seen, io::kNoDeadline);
     }
   }
@@ -198,7 +198,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   CAIRN_RETURN_IF_ERROR(host_->BeforeRead(window.bytes));
   of_buffer_[buffer] = index;
   files_[buffer] = file_;
-  // Equal pieces: a short one at the end would cost as much as a long one.
+  // Equal pieces: a short one at the end would cost the same as a long one.
   const uint64_t pieces = std::max<uint64_t>(1, window.bytes / limits_.piece_bytes);
   const uint64_t piece_bytes = AlignUp((window.bytes + pieces - 1) / pieces, io::kBlockBytes);
   left_[buffer] = (window.bytes + piece_bytes - 1) / piece_bytes;
@@ -241,7 +241,7 @@ void ReadPipeline::Collect(io::Request* request) {
   if (help) {
     auto self = std::static_pointer_cast<ReadPipeline>(shared_from_this());
     const Status posted =
-        Guarded([&] { executor_->Post([self = std::move(self)] { self->Help(); }); });
+        CatchBadAlloc([&] { executor_->Post([self = std::move(self)] { self->Help(); }); });
     if (posted.ok()) return;
     const MutexLock lock(&mutex_);
     --posted_;  // One less helps.
@@ -258,7 +258,7 @@ void ReadPipeline::Help() {
     helpers_.fetch_add(1);
   }
   {
-    WorkRoom room;
+    ScratchBuffers room;
     while (!Stopped() && WorkOnOne(&room)) {
     }
   }
@@ -275,8 +275,8 @@ size_t ReadPipeline::ready_count() {
 
 bool ReadPipeline::Stopped() {
   if (deadline_ns_ != io::kNoDeadline && world_.scheduler->MonotonicNs() >= deadline_ns_) {
-    Stop(
-        Guarded([] { return Status(StatusCode::kDeadlineExceeded, "the restore took too long"); }));
+    Stop(CatchBadAlloc(
+        [] { return Status(StatusCode::kDeadlineExceeded, "the restore took too long"); }));
   }
   return stopped_.load(std::memory_order_acquire);
 }
@@ -303,7 +303,7 @@ bool ReadPipeline::Wanted(const ReadWindow& window) const {
   return false;
 }
 
-bool ReadPipeline::WorkOnOne(WorkRoom* room) {
+bool ReadPipeline::WorkOnOne(ScratchBuffers* room) {
   Loaded loaded;
   {
     const MutexLock lock(&mutex_);
@@ -319,7 +319,7 @@ bool ReadPipeline::WorkOnOne(WorkRoom* room) {
         buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes), this,
         loaded.buffer, room);
     uint64_t first_position = job.first_position;
-    const Status status = Guarded([&] { return host_->Work(job, bytes, &first_position); });
+    const Status status = CatchBadAlloc([&] { return host_->Work(job, bytes, &first_position); });
     if (!status.ok()) host_->OutcomeOf(job).Fail(status, first_position);
   }
   host_->WindowDone(std::span(jobs_).subspan(window.first_job, window.job_count), loaded.buffer);

@@ -15,11 +15,11 @@
 #include "base/core/aligned_buffer.h"
 #include "base/core/mutex.h"
 #include "base/io/executor.h"
-#include "engine/constants.h"
-#include "engine/restore/plan.h"
-#include "engine/restore/read_pool.h"
-#include "engine/restore/restore_item.h"
-#include "engine/restore/sink.h"
+#include "engine/config/constants.h"
+#include "engine/restore/plan/plan.h"
+#include "engine/restore/plan/read_pool.h"
+#include "engine/restore/plan/restore_item.h"
+#include "engine/restore/plan/sink.h"
 
 namespace cairn::engine {
 
@@ -54,8 +54,8 @@ class PipelineHost {
   virtual bool AnyWanted() = 0;
   // Stops all items that lack something.
   virtual void StopAll(const Status& status) = 0;
-  // As RestoreSink::TakeBack, for all sinks.
-  virtual bool TakeBack(uint64_t deadline_ns) = 0;
+  // As RestoreSink::Reclaim, for all sinks.
+  virtual bool Reclaim(uint64_t deadline_ns) = 0;
 };
 
 // Shared by the calling thread and the executor jobs that help it.
@@ -97,7 +97,7 @@ class ReadPipeline final : public BufferLender {
   void FailWindow(const ReadWindow& window, const Status& status);
   bool Wanted(const ReadJob& job) const;
   bool Wanted(const ReadWindow& window) const;
-  bool WorkOnOne(WorkRoom* room);
+  bool WorkOnOne(ScratchBuffers* room);
 
   const io::World world_;
   io::Executor* const executor_;

@@ -12,14 +12,14 @@
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
 #include "engine/commit/kv_layout.h"
-#include "engine/restore/gpu_sink.h"
+#include "engine/restore/gpu/gpu_sink.h"
+#include "engine/restore/gpu/pinned_sink.h"
+#include "engine/restore/gpu/pinned_tier.h"
 #include "engine/restore/host_sink.h"
-#include "engine/restore/page_tier.h"
-#include "engine/restore/pinned_sink.h"
-#include "engine/restore/pinned_tier.h"
+#include "engine/restore/plan/page_tier.h"
 #include "engine/restore/state_sink.h"
-#include "engine/tree/path.h"
-#include "engine/tree/retention.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/memory/retention.h"
 
 namespace cairn::engine {
 
@@ -43,8 +43,8 @@ Status CheckProgress(const RestoreItem& item) {
 class ReadAheadHost final : public PipelineHost {
  public:
   ReadAheadHost(ReadAheadBuffer* read_ahead, std::span<const ReadAheadBuffer::Entry> entries,
-                const ReadMeans& means)
-      : read_ahead_(read_ahead), entries_(entries), means_(means) {}
+                const ReadDeps& deps)
+      : read_ahead_(read_ahead), entries_(entries), deps_(deps) {}
 
   std::vector<ReadJob> Jobs() {
     std::vector<ReadJob> jobs;
@@ -58,7 +58,7 @@ class ReadAheadHost final : public PipelineHost {
   Status status() const { return outcome_.status(); }
 
   Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool /*waits*/) override {
-    return means_.log->OpenSegment(job.file);
+    return deps_.log->OpenSegment(job.file);
   }
   Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* /*first_position*/) override {
     const std::span<std::byte> room = read_ahead_->RoomOf(entries_[job.index]);
@@ -66,17 +66,17 @@ class ReadAheadHost final : public PipelineHost {
     return Status::Ok();
   }
   void WindowDone(std::span<const ReadJob> /*jobs*/, size_t /*buffer*/) override {}
-  Status BeforeRead(uint64_t bytes) override { return means_.before_read(bytes); }
-  ReadLimits Limits() const override { return means_.limits; }
+  Status BeforeRead(uint64_t bytes) override { return deps_.before_read(bytes); }
+  ReadLimits Limits() const override { return deps_.limits; }
   ItemOutcome& OutcomeOf(const ReadJob& /*job*/) override { return outcome_; }
   bool AnyWanted() override { return !outcome_.ended(); }
   void StopAll(const Status& status) override { outcome_.End(status); }
-  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  bool Reclaim(uint64_t /*deadline_ns*/) override { return false; }
 
  private:
   ReadAheadBuffer* const read_ahead_;
   const std::span<const ReadAheadBuffer::Entry> entries_;
-  const ReadMeans& means_;
+  const ReadDeps& deps_;
   ItemOutcome outcome_;
 };
 
@@ -88,11 +88,12 @@ Reader::Reader(const io::World& world, BlockArena* arena, const MemoryParts& mem
     : world_(world),
       allocator_(arena->allocator()),
       page_allocator_(arena->from()),
-      pins_(std::move(pin_ended)),
+      pins_([this] { return world_.scheduler->MonotonicNs(); }, std::move(pin_ended)),
       open_files_(*world_.scheduler, OpenFilesKept(*world_.files)),
       tables_(memory.directories),
       read_pool_(world_, allocator_, memory.read_buffers, budget),
-      page_cache_(budget, page_allocator_, memory) {
+      page_cache_(budget, page_allocator_, memory),
+      outlines_(memory.outlines) {
   for (const Gpu& gpu : gpus) {
     gpus_.push_back(
         std::make_unique<GpuTarget>(gpu, world_, memory.read_buffers, memory.pinned_kept, budget));
@@ -126,10 +127,11 @@ void Reader::AddPinned(StoreMetrics* metrics) const {
   }
 }
 
-void Reader::LetGo() {
+void Reader::ReleaseCaches() {
   tables_.Clear();
   open_files_.CloseIdle();
   page_cache_.Clear();
+  outlines_.Clear();
   read_pool_.queues().Clear();
   for (const auto& gpu : gpus_) gpu->Clear();
 }
@@ -210,7 +212,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     RestoreItem& item = attempt->items[pending[i]];
     item.status = runs[i].outcome.status();
     if (item.status.ok()) {
-      TellResult(attempt->started_ns, &runs[i], &item);
+      ReportResult(attempt->started_ns, &runs[i], &item);
     } else if (runs[i].plan.model != nullptr &&
                io::MissingIsCorruption(item.status).code() == StatusCode::kCorruption) {
       attempt->pending.push_back(pending[i]);
@@ -220,24 +222,33 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
   return first;
 }
 
+namespace {
+
+Pins::Holder HolderOf(const RestoreItem& item) {
+  if (item.node != NodeId{}) return {Pins::Of::kNode, static_cast<uint64_t>(item.node)};
+  return {Pins::Of::kBranch, static_cast<uint64_t>(item.branch)};
+}
+
+}  // namespace
+
 Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin) {
   RestorePlan plan;
-  const ReaderHost::Look look = [&](const Tree& tree, const Head& head) {
+  const ReaderHost::Visitor visit = [&](const Tree& tree, const Head& head) {
     if (item->may_plan) CAIRN_RETURN_IF_ERROR(item->may_plan(tree));
     CAIRN_ASSIGN_OR_RETURN(plan, PlanRestore(tree, head, item->request, item->shift));
-    *pin = pins_.Take(plan);
+    *pin = pins_.Take(HolderOf(*item), plan);
     return Status::Ok();
   };
   CAIRN_RETURN_IF_ERROR(item->node != NodeId{}
-                            ? means_.host->LookAtNode(item->node, look)
-                            : means_.host->LookAtBranch(item->branch, /*used=*/true, look));
+                            ? deps_.host->VisitNode(item->node, visit)
+                            : deps_.host->VisitBranch(item->branch, /*used=*/true, visit));
   CAIRN_RETURN_IF_ERROR(CheckProgress(*item));
   run->plan = std::move(plan);
   run->outcome.ticket = item->ticket;
   return Status::Ok();
 }
 
-void Reader::TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
+void Reader::ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
   const Delivered delivered = run->sink->delivered();
   const uint64_t cached_bytes = run->cached_bytes.load(std::memory_order_relaxed);
   const uint64_t frame_bytes = delivered.frame_bytes - cached_bytes - run->hits.pinned_bytes;
@@ -343,48 +354,49 @@ Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadF
     const auto wanted = [run] { return !run->outcome.Cancelled() && !run->outcome.ended(); };
     CAIRN_ASSIGN_OR_RETURN(
         auto sink, GpuSink::Make({.target = run->gpu, .wanted = wanted, .deadline_ns = deadline_ns},
-                                 run->plan, request, store_id(), layers, run->open));
+                                 run->plan, request, Records(), layers, run->open));
     if (run->gpu->cache() != nullptr) run->taker = sink.get();
     run->sink = std::move(sink);
     return Status::Ok();
   }
   const bool keeps = why != ReadFor::kSpace && !run->only.has_value();
-  run->sink = std::make_unique<HostSink>(run->plan, request, store_id(), layers, run->open,
+  run->sink = std::make_unique<HostSink>(run->plan, request, Records(), layers, run->open,
                                          keeps ? &page_cache_ : nullptr, why == ReadFor::kPrefetch,
                                          run->only);
   return Status::Ok();
 }
 
-ReadMeans Reader::MeansFor(ReadFor why, uint64_t deadline_ns) {
+ReadDeps Reader::DepsFor(ReadFor why, uint64_t deadline_ns) {
   const bool space = why == ReadFor::kSpace;
-  ReadMeans means{.world = world_,
-                  .executor = space ? means_.background : means_.executor,
-                  .helpers = why == ReadFor::kPrefetch ? 0 : means_.threads,
-                  .pool = &read_pool_,
-                  .log = means_.log,
-                  .deadline_ns = deadline_ns,
-                  .limits = {.piece_bytes = kReadPieceBytes,
-                             .in_flight_bytes = UINT64_MAX,
-                             .in_line = CAIRN_KEPT(kBoundOfRestores)}};
+  ReadDeps deps{.world = world_,
+                .executor = space ? deps_.background : deps_.executor,
+                .helpers = why == ReadFor::kPrefetch ? 0 : deps_.threads,
+                .pool = &read_pool_,
+                .log = deps_.log,
+                .deadline_ns = deadline_ns,
+                .limits = {.piece_bytes = kReadPieceBytes,
+                           .in_flight_bytes = UINT64_MAX,
+                           .in_line = CAIRN_KEPT(kBoundOfRestores)}};
   if (space) {
     const bool quiet = IsQuiet();
-    means.limits = {.piece_bytes = quiet ? kSpacePieceBytes : kSpaceAlonePieceBytes,
-                    .in_flight_bytes = quiet ? kSpaceInFlightBytes : kSpaceAloneInFlightBytes,
-                    .in_line = false};
-    means.before_read = [this](uint64_t bytes) { return means_.host->Pace(bytes); };
+    deps.limits = {.piece_bytes = quiet ? kSpacePieceBytes : kSpaceAlonePieceBytes,
+                   .in_flight_bytes = quiet ? kSpaceInFlightBytes : kSpaceAloneInFlightBytes,
+                   .in_line = false};
+    deps.before_read = [this](uint64_t bytes) { return deps_.host->Pace(bytes); };
   }
-  return means;
+  return deps;
 }
 
 // The plans must stay pinned. Items that have ended already need no sink.
 void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* read_ahead,
                  uint64_t deadline_ns) {
   for (ItemRun& item : items) {
+    outlines_.Narrow(item.plan.jobs);
     item.outcome.Expect(item.plan.jobs.size());
     for (const OpenPiece& open : item.open) item.outcome.Expect(open.small() ? 1 : open.missing);
   }
   if (why == ReadFor::kPrefetch) RecordUse();
-  ReadMeans means = MeansFor(why, deadline_ns);
+  ReadDeps deps = DepsFor(why, deadline_ns);
   // A prefetch for a GPU also brings in what the page cache has, and needs no pinned buffers.
   bool asks_page_cache = why != ReadFor::kSpace;
   for (const ItemRun& item : items) {
@@ -392,17 +404,17 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     if (why == ReadFor::kPrefetch) {
       asks_page_cache = false;
     } else {
-      means.pool = item.gpu->pinned();
+      deps.pool = item.gpu->pinned();
     }
   }
   ReadAheadTier read_before(read_ahead);
-  HotTier hot(means_.log);
+  HotTier hot(deps_.log);
   PinnedTier pinned;
-  CacheTier cached(asks_page_cache ? &page_cache_ : nullptr, *world_.scheduler, means.executor,
-                   means.helpers);
-  FileTier files(means);
+  CacheTier cached(asks_page_cache ? &page_cache_ : nullptr, *world_.scheduler, deps.executor,
+                   deps.helpers);
+  FileTier files(deps);
   const std::array<PageTier*, 5> tiers = {&read_before, &hot, &pinned, &cached, &files};
-  const Status served = Guarded([&] {
+  const Status served = CatchBadAlloc([&] {
     for (PageTier* tier : tiers) tier->Serve(items);
   });
   for (ItemRun& item : items) {
@@ -416,14 +428,14 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
 Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& call) {
   uint64_t places = 0;
   Status result = call(&places);
-  for (int again = 0; means_.host->read_only(); ++again) {
+  for (int again = 0; deps_.host->read_only(); ++again) {
     const StatusCode code = result.code();
     const StatusCode at_rest = io::MissingIsCorruption(result).code();  // If no file moved.
     if (places == 0 || at_rest != StatusCode::kCorruption) break;
     const Status stale(StatusCode::kStale,
                        "the writer has moved what was to be read: " + result.ToString());
     if (again == kReadAgainMax) return stale;
-    const Status followed = means_.host->FollowWriter();
+    const Status followed = deps_.host->FollowWriter();
     if (followed.code() == StatusCode::kStale) return followed;
     if (!followed.ok()) {  // No newer state is known.
       if (code == StatusCode::kNotFound) return stale;
@@ -434,7 +446,7 @@ Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& cal
     if (result.ok() || places != before) continue;
     // Wrong bytes at the best known place are damage. A missing file, beside a writer that could
     // not publish a hint, may have been given back.
-    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, means_.host->WriterLives());
+    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, deps_.host->WriterLives());
     if (beside_writer && result.code() == StatusCode::kNotFound) return stale;
     break;
   }
@@ -455,7 +467,7 @@ Status Reader::Prefetch(BranchId id, const PrefetchRequest& request) {
   }
   std::unique_ptr<Pins::Pin> pin;
   CAIRN_RETURN_IF_ERROR(
-      means_.host->LookAtBranch(id, /*used=*/false, [&](const Tree& tree, const Head& head) {
+      deps_.host->VisitBranch(id, /*used=*/false, [&](const Tree& tree, const Head& head) {
         const uint64_t token_bytes = PositionKvBytes(*tree.FindModel(head.model)) + sizeof(TokenId);
         const uint64_t room = capacity / kPrefetchShare / token_bytes;
         const uint64_t begin = request.begin;
@@ -467,7 +479,7 @@ Status Reader::Prefetch(BranchId id, const PrefetchRequest& request) {
           std::erase_if(runs[0].plan.sealed,
                         [](const SealedPiece& piece) { return piece.lane == kTokenLane; });
         }
-        pin = pins_.Take(runs[0].plan);
+        pin = pins_.Take({Pins::Of::kBranch, static_cast<uint64_t>(id)}, runs[0].plan);
         return Status::Ok();
       }));
   if (pin == nullptr) return Status::Ok();
@@ -483,7 +495,7 @@ Result<Reader::State> Reader::ReadState(const StateOf& state) {
     Mark mark;
     uint64_t node = 0;
     std::unique_ptr<Pins::Pin> pin;
-    const ReaderHost::Look look = [&](const Tree& tree, const Head& head) {
+    const ReaderHost::Visitor visit = [&](const Tree& tree, const Head& head) {
       const Mark* newest = FindMark(tree, head, state.sampler, state.position, &node);
       if (newest == nullptr) {
         return Status(StatusCode::kNotFound,
@@ -492,11 +504,12 @@ Result<Reader::State> Reader::ReadState(const StateOf& state) {
       }
       mark = *newest;
       const bool in_log = mark.place.table == 0;
-      pin = pins_.Take(Pins::Of::kReader, in_log ? mark.place.log.segment : UINT64_MAX,
+      pin = pins_.Take({Pins::Of::kBranch, static_cast<uint64_t>(state.branch)},
+                       in_log ? mark.place.log.segment : UINT64_MAX,
                        in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
       return Status::Ok();
     };
-    CAIRN_RETURN_IF_ERROR(means_.host->LookAtBranch(state.branch, /*used=*/false, look));
+    CAIRN_RETURN_IF_ERROR(deps_.host->VisitBranch(state.branch, /*used=*/false, visit));
     *places = HashOfPlace(mark.place);
     found.position = mark.position;
     CAIRN_ASSIGN_OR_RETURN(found.encoded,
@@ -523,9 +536,9 @@ Result<std::vector<std::byte>> Reader::ReadMarkFor(ReadFor why, uint64_t node, b
                                .end = mark.position + 1});
     CAIRN_RETURN_IF_ERROR(FindFragments(RestoreRequest(), &run));
   } else {
-    run.plan.jobs.push_back({mark.place.log, mark.place.log.bytes, {}});
+    run.plan.jobs.push_back({mark.place.log, mark.place.log.bytes, {}, mark.strip});
   }
-  auto sink = std::make_unique<StateSink>(mark.strip, store_id(), run.open);
+  auto sink = std::make_unique<StateSink>(Records(), run.open);
   StateSink* const state = sink.get();
   run.sink = std::move(sink);
   Run(runs, why, read_ahead, io::kNoDeadline);
@@ -552,9 +565,9 @@ Result<std::vector<std::byte>> Reader::ReadMark(uint64_t node, bool sampler, con
 void Reader::Fill(ReadAheadBuffer* read_ahead) {
   const auto entries = read_ahead->Arrange(allocator_);
   if (entries.empty()) return read_ahead->Clear();
-  const ReadMeans means = MeansFor(ReadFor::kSpace, io::kNoDeadline);
-  ReadAheadHost host(read_ahead, entries, means);
-  const auto pipeline = std::make_shared<ReadPipeline>(world_, means.executor, means.helpers,
+  const ReadDeps deps = DepsFor(ReadFor::kSpace, io::kNoDeadline);
+  ReadAheadHost host(read_ahead, entries, deps);
+  const auto pipeline = std::make_shared<ReadPipeline>(world_, deps.executor, deps.helpers,
                                                        &read_pool_, &host, io::kNoDeadline);
   pipeline->Run(host.Jobs());
   if (host.status().ok()) {
@@ -565,7 +578,7 @@ void Reader::Fill(ReadAheadBuffer* read_ahead) {
 }
 
 bool Reader::IsHot(const wal::Location& location, uint32_t bytes) {
-  return FindHot(means_.log, location, bytes).owner != nullptr;
+  return FindHot(deps_.log, location, bytes).owner != nullptr;
 }
 
 }  // namespace cairn::engine

@@ -25,14 +25,16 @@
 #include "base/io/executor.h"
 #include "base/io/file_cache.h"
 #include "cairn/metrics.h"
-#include "engine/memory_parts.h"
+#include "engine/config/memory_parts.h"
 #include "engine/restore/file_tier.h"
-#include "engine/restore/gpu_target.h"
-#include "engine/restore/page_cache.h"
+#include "engine/restore/gpu/gpu_target.h"
 #include "engine/restore/pins.h"
-#include "engine/restore/read_ahead_buffer.h"
-#include "engine/restore/read_pool.h"
-#include "engine/restore/restore_item.h"
+#include "engine/restore/plan/page_cache.h"
+#include "engine/restore/plan/read_ahead_buffer.h"
+#include "engine/restore/plan/read_pool.h"
+#include "engine/restore/plan/record_outline.h"
+#include "engine/restore/plan/restore_item.h"
+#include "engine/restore/plan/sink_parts.h"
 #include "engine/restore/tables.h"
 #include "wal/log.h"
 
@@ -41,14 +43,14 @@ namespace cairn::engine {
 // Services that reading needs from the store.
 class ReaderHost {
  public:
-  using Look = std::function<Status(const Tree&, const Head&)>;
+  using Visitor = std::function<Status(const Tree&, const Head&)>;
   virtual ~ReaderHost() = default;
 
   // Calls `look` under the lock of the tree, with the branch and its path in memory; or returns the
   // reason why that is impossible. `used`: it counts as a read of the branch if `look` succeeds.
-  virtual Status LookAtBranch(BranchId id, bool used, const Look& look) = 0;
+  virtual Status VisitBranch(BranchId id, bool used, const Visitor& visit) = 0;
   // The same for the path that ends with all of a node. kNotFound.
-  virtual Status LookAtNode(NodeId id, const Look& look) = 0;
+  virtual Status VisitNode(NodeId id, const Visitor& visit) = 0;
 
   // A read-only store may read beside a writer: it then takes a new look at the files.
   virtual bool read_only() const = 0;
@@ -70,7 +72,7 @@ struct ReaderCounters {
   std::atomic<uint64_t> failed_corruption{0}, failed_io{0}, failed_memory{0}, failed_deadline{0},
       failed_cancelled{0}, failed_other{0};
   std::atomic<uint64_t> prefetches{0}, prefetches_failed{0};
-  Histogram latency;  // Of completed restores.
+  Histogram latency;  // The latency of completed restores.
 };
 
 class Reader {
@@ -86,12 +88,12 @@ class Reader {
     std::vector<std::byte> encoded;
   };
   // Used from Start on.
-  struct Means {
+  struct Deps {
     ReaderHost* host = nullptr;
     wal::Log* log = nullptr;
     io::Executor* executor = nullptr;    // Helps callers.
     io::Executor* background = nullptr;  // Helps the space thread.
-    uint32_t threads = 1;                // Of either.
+    uint32_t threads = 1;                // Threads of each executor.
   };
 
   // `pin_ended`: see Pins.
@@ -99,12 +101,12 @@ class Reader {
          std::span<const Gpu> gpus, MemoryBudget* budget, std::function<void()> pin_ended);
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
-  void Start(const Means& means) { means_ = means; }
-  // Sets up pinned memory of GPUs whose options ask for it. `tell` gets a line for each that cannot
-  // have it.
+  void Start(const Deps& deps) { deps_ = deps; }
+  // Sets up pinned memory of GPUs whose options ask for it. `tell` receives a line for each that
+  // cannot have it.
   void OpenPinned(const std::function<void(const std::string& line)>& tell);
   // Frees what is kept for the next read: memory, open files, queues.
-  void LetGo();
+  void ReleaseCaches();
   // A caller, not the background, writes to the log or restores.
   void RecordUse() { used_ns_.store(world_.scheduler->MonotonicNs(), std::memory_order_relaxed); }
   // Others wait for the background now, more than it delays them.
@@ -119,7 +121,7 @@ class Reader {
   // Restores all items: one plan, one pipeline, one deadline for all. Results are in the items.
   void Restore(std::span<RestoreItem> items, uint64_t deadline_ns);
   // Loads what tables have of [begin, end) into the page cache, or into the pinned memory of a GPU,
-  // as much as fits.
+  // as far as it fits.
   Status Prefetch(BranchId id, const PrefetchRequest& request);
   // kInvalidArgument: there is no such GPU.
   Result<GpuTarget*> FindGpu(uint32_t ordinal, const char* what) const;
@@ -162,7 +164,7 @@ class Reader {
   struct Attempt;
   Status PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin);
   Status TryItems(Attempt* attempt, uint64_t* places);
-  void TellResult(uint64_t started_ns, ItemRun* run, RestoreItem* item);
+  void ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item);
   void CountFailed(StatusCode code);
   Status FindFragments(const RestoreRequest& request, ItemRun* run);
   Status FindGpu(const RestoreRequest& request, std::span<const ItemRun> others, ItemRun* run);
@@ -178,20 +180,21 @@ class Reader {
   // the present state is looked at and `call` runs again, a few times; then kStale. An error that
   // it meets twice in the same places is returned.
   Status WhileFilesMove(const std::function<Status(uint64_t* places)>& call);
-  ReadMeans MeansFor(ReadFor why, uint64_t deadline_ns);
-  const StoreId& store_id() const { return tables_.context().store; }
+  ReadDeps DepsFor(ReadFor why, uint64_t deadline_ns);
+  RecordDeps Records() { return {tables_.context().store, &outlines_}; }
 
   const io::World world_;
   const Allocator allocator_;
   const Allocator page_allocator_;  // For memory kept for the next restore.
   std::atomic<uint64_t> used_ns_{0};
   std::atomic<bool> hurries_{false};
-  Means means_;
+  Deps deps_;
   Pins pins_;
   io::FileCache open_files_;
   TableSet tables_;
   ReadPool read_pool_;
   PageCache page_cache_;
+  RecordOutlines outlines_;
   std::vector<std::unique_ptr<GpuTarget>> gpus_;
   ReaderCounters counters_;
 };

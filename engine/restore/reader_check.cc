@@ -2,7 +2,7 @@
 //
 // Records of the log that are only read to be checked.
 #include "base/core/out_of_memory.h"
-#include "engine/restore/page_tier.h"
+#include "engine/restore/plan/page_tier.h"
 #include "engine/restore/reader.h"
 
 namespace cairn::engine {
@@ -29,7 +29,7 @@ class CheckSink final : public RestoreSink {
   uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
   Status WindowDone(size_t /*buffer*/) override { return Status::Ok(); }
   void LayerDone(size_t /*layer*/) override {}
-  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  bool Reclaim(uint64_t /*deadline_ns*/) override { return false; }
   Status Finish() override { return Status::Ok(); }
   Delivered delivered() const override { return {}; }
 
@@ -43,7 +43,7 @@ class CheckSink final : public RestoreSink {
 
 std::vector<Status> Reader::CheckRecords(std::span<const wal::Location> records,
                                          const CheckRecord& check) {
-  // As much at a time as there are buffers for, so that the memory for each record stays small.
+  // The bytes that fit into the buffers, so that the memory for each record stays small.
   constexpr uint64_t kBytesAtOnce = kReadWindows * kReadWindowBytes;
   constexpr size_t kRecordsAtOnce = 1024;
   std::vector<Status> found(records.size());
@@ -69,8 +69,8 @@ void Reader::CheckSome(std::span<const wal::Location> records, size_t first,
     runs[i].outcome.Expect(1);
     runs[i].sink = std::make_unique<CheckSink>(first + i, check);
   }
-  const ReadMeans means = MeansFor(ReadFor::kCaller, io::kNoDeadline);
-  const Status served = Guarded([&] { FileTier(means).Serve(runs); });
+  const ReadDeps deps = DepsFor(ReadFor::kCaller, io::kNoDeadline);
+  const Status served = CatchBadAlloc([&] { FileTier(deps).Serve(runs); });
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!served.ok()) runs[i].outcome.Stop(served);
     found[first + i] = runs[i].outcome.status();

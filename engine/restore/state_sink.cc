@@ -7,16 +7,14 @@ namespace cairn::engine {
 
 // Always checked, wherever it came from: a state is small.
 Status StateSink::Record(const RecordJob& job, const ReadBytes& read, bool /*verify*/) {
-  const std::span<const std::byte> bytes = read.bytes();
-  CAIRN_ASSIGN_OR_RETURN(const wal::RecordView record,
-                         wal::ParseRecord(bytes, job.location, store_));
-  if (strip_ >= record.strip_count()) {
+  CAIRN_ASSIGN_OR_RETURN(const auto outline,
+                         records_.outlines->Of(job, read.bytes(), records_.store));
+  if (job.state_strip.value() >= outline->strip_count()) {
     return Status(StatusCode::kCorruption,
                   PlaceText(job.location) + ": a state's strip is missing");
   }
-  CAIRN_RETURN_IF_ERROR(record.VerifyStrip(bytes, strip_, store_));
-  const std::span<const std::byte> strip =
-      bytes.subspan(record.strip_offset(strip_), record.strip(strip_).bytes);
+  const ReadRecord record(*outline, read.bytes(), job.read_offset, records_.store, /*verify=*/true);
+  CAIRN_ASSIGN_OR_RETURN(const std::span<const std::byte> strip, record.Strip(*job.state_strip));
   const MutexLock lock(&mutex_);
   state_.assign(strip.begin(), strip.end());
   return Status::Ok();

@@ -6,15 +6,17 @@
 #include <vector>
 
 #include "base/core/mutex.h"
-#include "engine/restore/sink.h"
+#include "engine/restore/plan/sink.h"
+#include "engine/restore/plan/sink_parts.h"
 
 namespace cairn::engine {
 
 class StateSink final : public RestoreSink {
  public:
-  // `strip`: of a state in a record. `open`: the fragment of a state in a table, else empty.
-  StateSink(uint32_t strip, const StoreId& store, std::span<const OpenPiece> open)
-      : strip_(strip), store_(store), open_(open) {}
+  // `open`: the fragment of a state in a table, else empty. A state in a record is what its job
+  // names.
+  StateSink(const RecordDeps& records, std::span<const OpenPiece> open)
+      : records_(records), open_(open) {}
 
   Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
   Status Frame(const FrameJob& job, const ReadBytes& stored) override;
@@ -22,7 +24,7 @@ class StateSink final : public RestoreSink {
   // The page cache holds no states.
   uint64_t Unpacked(const FrameJob& /*job*/, const ReadBytes& /*raw*/) override { return 0; }
   void LayerDone(size_t /*layer*/) override {}
-  bool TakeBack(uint64_t /*deadline_ns*/) override { return false; }
+  bool Reclaim(uint64_t /*deadline_ns*/) override { return false; }
   Status WindowDone(size_t /*buffer*/) override { return Status::Ok(); }
   Status Finish() override { return Status::Ok(); }
   Delivered delivered() const override { return {}; }
@@ -36,8 +38,7 @@ class StateSink final : public RestoreSink {
  private:
   Status Add(const OpenPiece& open, uint32_t slice, std::span<const std::byte> stored);
 
-  const uint32_t strip_;
-  const StoreId store_;
+  const RecordDeps records_;
   const std::span<const OpenPiece> open_;
   Mutex mutex_;  // Frames come from several threads.
   std::vector<std::byte> state_ CAIRN_GUARDED_BY(mutex_);

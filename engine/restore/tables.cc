@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "base/core/check.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 

@@ -10,9 +10,9 @@
 
 namespace cairn::gpu {
 
-// Up to so many questions at a time.
+// The most questions that one call answers.
 inline constexpr uint32_t kRanks = 2;
-// Of a block's shared memory.
+// The shared memory that it takes of a block.
 inline constexpr uint32_t kRankBytes = kRanks * (kMaxThreads / kWarp) * sizeof(uint32_t);
 
 // Counts on from round to round, in the order of threads within each.

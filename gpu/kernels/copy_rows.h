@@ -11,7 +11,7 @@
 
 namespace cairn::gpu {
 
-// Of units of 1 to 16 bytes.
+// Rows are copied in units of 1 to 16 bytes.
 inline constexpr uint32_t kLargestUnit = sizeof(Bytes16);
 
 // The side without a table: byte b of row r lies at r * row_stride + b modulo `period`, which is a

@@ -18,7 +18,7 @@ namespace cairn::gpu {
 struct DecodeScatter {
   const FrameToScatter* frames = nullptr;
   const PagedView* views = nullptr;
-  Fault* faults = nullptr;  // One a frame.
+  Fault* faults = nullptr;  // One per frame.
   uint32_t count = 0;
 
   // For each warp of a block.

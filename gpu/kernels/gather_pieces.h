@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // exact. Copies the pieces that ResolveSlots gave a slot out of pages of host memory, which the
-// device reads over the bus: a warp for each piece, 16 bytes a thread at a time.
+// device reads over the bus: a warp for each piece, 16 bytes per thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace cairn::gpu {
 
 inline constexpr uint32_t kPiecePlanesMax = 2;
 
-// Of one plane. In a page piece p of the page lies at `page_offset` + p * `bytes`, in a row's
-// buffer slot s at s * `bytes`.
+// The pieces of one plane. In a page piece p of the page lies at `page_offset` + p * `bytes`, in a
+// row's buffer slot s at s * `bytes`.
 struct PiecePlane {
   uint32_t page_offset = 0;
   uint32_t bytes = 0;  // A multiple of 16, like all addresses.
@@ -27,11 +27,11 @@ struct PieceBuffer {
 
 struct GatherPieces {
   const SlotRow* rows = nullptr;
-  const PieceBuffer* buffers = nullptr;  // One a row.
+  const PieceBuffer* buffers = nullptr;  // One per row.
   PiecePlane planes[kPiecePlanesMax];
   uint32_t plane_count = 1;
   uint32_t row_count = 0;
-  uint32_t count_max = 0;  // Of any row.
+  uint32_t count_max = 0;  // The largest of all rows.
 };
 
 template <typename Lane>
@@ -41,6 +41,7 @@ CAIRN_GPU void Run(const Lane& at, const GatherPieces& k) {
   if (row_index >= k.row_count) return;
   const SlotRow& row = k.rows[row_index];
   if (i >= *row.count || row.source[i] == kNoPage) return;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the host stores addresses as numbers.
   const auto* const page = reinterpret_cast<const uint8_t*>(row.source[i]);
   const uint64_t piece = row.wanted[i] % row.pieces_of_page;
   const auto slot = static_cast<uint64_t>(row.slot_of[i]);

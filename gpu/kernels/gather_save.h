@@ -14,7 +14,7 @@
 namespace cairn::gpu {
 
 struct StripToGather {
-  const uint8_t* base = nullptr;  // Of layer and head, in the view.
+  const uint8_t* base = nullptr;  // The base of layer and head in the view.
   uint8_t* into = nullptr;        // Row r goes to r * row_bytes.
   WantedRows wanted{};
   uint32_t row_bytes = 0;

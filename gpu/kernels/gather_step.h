@@ -61,7 +61,7 @@ CAIRN_GPU void Run(const Lane& at, const GatherStep& k) {
 
 struct EndStep {
   StepPlan* plan = nullptr;
-  uint32_t* stamp = nullptr;  // In slot 0: the number of the step whose rows are there.
+  uint32_t* stamp = nullptr;  // In slot 0: the number of the step whose rows it holds.
   uint32_t* told = nullptr;   // In host memory: the last step that was saved.
   uint64_t slot_bytes = 0;
 };

@@ -2,7 +2,7 @@
 //
 // exact. Decodes a kv64 frame (base/codec/FORMAT.md) by a warp: thread t has lanes 2t and 2t + 1 of
 // both sets of coders. A line of each set is a step. Which lanes are refilled follows from their
-// states alone, and votes then tell where in the stream the byte of each lies: so no load waits for
+// states alone, and votes then show where in the stream the byte of each lies: so no load waits for
 // an earlier one.
 #pragma once
 
@@ -36,7 +36,7 @@ inline constexpr uint32_t kKv64TableBytes = internal::kSlots * sizeof(uint32_t);
 // A frame behind its header, which the host has read (gpu/describe.h).
 struct FrameToScatter {
   const uint8_t* payload = nullptr;
-  uint8_t* base = nullptr;  // Of layer and head.
+  uint8_t* base = nullptr;  // The base of layer and head.
   WantedRows wanted{};
   uint32_t payload_bytes = 0;
   uint32_t rows = 0, channels = 0;
@@ -60,14 +60,14 @@ struct Kv64Decoder {
   uint32_t first_channel;
   uint32_t row_shift;  // packed: log2 of the channels.
 
-  // Of the payload; offsets in it are half a pointer each, and registers are what is short.
+  // The payload; offsets in it are half a pointer each, and registers are what is short.
   const uint8_t* payload;
   uint32_t stream, stream_end;
   uint32_t escapes, escapes_begin;
-  uint32_t raw;        // Of the line.
+  uint32_t raw;        // Where the raw bits of the line begin.
   bool by_pairs;       // Elements are stored by two.
   uint32_t* slots;     // Shared: symbol, frequency << 8, place among the symbol's << 16.
-  uint32_t reference;  // Of both lanes.
+  uint32_t reference;  // Shared by both lanes.
   uint32_t signs;      // Bits 0 and 1.
   uint32_t x[2][2];    // States by set and lane.
 
@@ -95,7 +95,7 @@ struct Kv64Decoder {
     const uint32_t low = !kFp16 && kFolded ? 7 * groups : lanes_of_line;
     return (carried ? 0 : low) + kPlanes * groups;
   }
-  // Of a stripe.
+  // Bytes of a stripe that are stored raw.
   CAIRN_GPU uint32_t RawBytes() const {
     const uint32_t special = lines < 2 ? lines : 2;
     uint32_t bytes = (lines - special) * LineBytes(lanes, false);
@@ -295,7 +295,7 @@ struct Kv64Decoder {
     return Fault::kNone;
   }
 
-  // Each thread has a symbol; a scan tells where its slots begin.
+  // Each thread has a symbol; a scan gives where its slots begin.
   template <typename Lane>
   CAIRN_GPU Fault ReadModel(const Lane& at, const uint8_t* model, uint32_t references) {
     const uint32_t t = at.lane();

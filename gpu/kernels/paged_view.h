@@ -10,7 +10,7 @@
 
 namespace cairn::gpu {
 
-// Of one plane. `table` is memory that the device reads.
+// The view of one plane. `table` is memory that the device reads.
 struct PagedView {
   const void* table = nullptr;  // Null: positions follow each other.
   bool is_64_bit = false;
@@ -63,12 +63,12 @@ CAIRN_GPU bool FindPlace(const Lane& at, const PagedView& view, uint32_t index, 
 // The places of kPlaces rows, in shared memory of a warp, which fills and reads them together.
 struct Places {
   int64_t* of;
-  uint32_t end = 0;   // The kPlaces rows before it are there; 0: none.
+  uint32_t end = 0;   // The kPlaces rows before it are loaded; 0: none.
   bool lost = false;  // One of this lane's rows led out of the view.
 
   CAIRN_GPU int64_t Of(uint32_t row) const { return of[row + kPlaces - end]; }
 
-  // Makes sure that the rows [row, row_end) are there: kPlaces at most, one at least.
+  // Makes sure that the rows [row, row_end) are loaded: kPlaces at most, one at least.
   template <typename Lane>
   CAIRN_GPU void Need(const Lane& at, const PagedView& view, const WantedRows& wanted, uint32_t row,
                       uint32_t row_end) {

@@ -12,12 +12,12 @@
 namespace cairn::gpu {
 
 struct RebuildKeys {
-  const ShadowHead* heads = nullptr;  // One a pair.
-  const uint32_t* chunks = nullptr;   // `chunk_stride` a pair,
-  const uint32_t* counts = nullptr;   // so many of them.
+  const ShadowHead* heads = nullptr;  // One per pair.
+  const uint32_t* chunks = nullptr;   // `chunk_stride` per pair.
+  const uint32_t* counts = nullptr;   // Chunks in use, per pair.
   // Where chunk i of a pair goes, with the same stride. Below 0: nowhere.
   const int32_t* slots = nullptr;
-  // Of each pair: chunks before this one are in their slots already. Null: none.
+  // For each pair: chunks before this one are in their slots already. Null: none.
   const uint32_t* first_new = nullptr;
   // Row t of slot s: `into` + pair * pair_stride + (s * chunk_tokens + t) * row_stride. On a
   // multiple of 4 bytes, as the strides are.

@@ -16,11 +16,11 @@ struct RebuildLowRank {
   const uint16_t* coefficients = nullptr;  // [token][rank].
   const uint16_t* vectors = nullptr;       // [rank][pairs * channels]: pairs are heads of a layer.
   const float* turns = nullptr;            // Cosine and sine, [token][turned].
-  const uint32_t* chunks = nullptr;        // `chunk_stride` a pair,
-  const uint32_t* counts = nullptr;        // so many of them.
+  const uint32_t* chunks = nullptr;        // `chunk_stride` per pair.
+  const uint32_t* counts = nullptr;        // Chunks in use, per pair.
   const int32_t* slots = nullptr;  // Where each goes, with the same stride. Below 0: nowhere.
-  uint16_t* into = nullptr;  // Row t of slot s: into + pair * pair_stride + (s * chunk_tokens + t)
-                             // * channels.
+  // Row t of slot s: into + pair * pair_stride + (s * chunk_tokens + t) * channels.
+  uint16_t* into = nullptr;
   uint64_t pair_stride = 0, chunk_stride = 0;
   uint32_t pairs = 0;
   uint32_t most = 0;  // Chunks of a pair: enough for all counts.

@@ -24,7 +24,7 @@ namespace cairn::gpu {
 inline constexpr uint32_t kNoPiece = UINT32_MAX;
 inline constexpr uint64_t kNoPage = 0;
 inline constexpr int32_t kNoSlot = -1;
-// Of a row. More would not fit into the shared memory that every card has.
+// Limits of a row. More would not fit into the shared memory that every card has.
 inline constexpr uint32_t kWantedMax = 4096, kSlotsMax = 65'536;
 
 struct SlotRow {
@@ -53,7 +53,7 @@ struct ResolveSlots {
   // For the lowest row with a wrong piece the lowest such: WrongPiece. Initially kNothingWrong.
   uint64_t* wrong = nullptr;
   uint32_t row_count = 0;
-  uint32_t count_max = 0, slots_max = 0;  // Of any row.
+  uint32_t count_max = 0, slots_max = 0;  // The largest of all rows.
 };
 inline constexpr uint64_t kNothingWrong = UINT64_MAX;
 CAIRN_GPU uint64_t WrongPiece(uint32_t row, uint32_t piece) { return uint64_t{row} << 32 | piece; }
@@ -65,12 +65,12 @@ CAIRN_GPU uint32_t WantedTableSize(uint32_t count) {
 }
 
 // The shared memory of a row's block.
-struct ResolveRoom {
+struct ResolveScratch {
   uint32_t* table;  // 0: free; else 1 and the index of a wanted piece. Then: slots to be reused.
   uint32_t table_size;  // A power of two.
   uint32_t* used;       // A bit a slot: wanted by this step.
-  uint32_t* counts;     // Of BlockRank.
-  uint32_t count;       // Of wanted pieces.
+  uint32_t* counts;     // For BlockRank.
+  uint32_t count;       // Wanted pieces.
   const uint32_t* order;
   uint32_t* next_order;
   uint32_t* is_wrong;
@@ -85,7 +85,7 @@ CAIRN_GPU uint32_t HashOfPiece(uint32_t piece) { return piece * 0x9e3779b1u; }
 // Puts all wanted pieces into the table.
 template <typename Lane>
 CAIRN_GPU void EnterWanted(const Lane& at, const ResolveSlots& k, const SlotRow& row,
-                           const ResolveRoom& room) {
+                           const ResolveScratch& room) {
   for (uint32_t i = at.thread(); i < room.count; i += at.threads()) {
     const uint32_t piece = row.wanted[i];
     row.slot_of[i] = kNoSlot;
@@ -105,7 +105,7 @@ CAIRN_GPU void EnterWanted(const Lane& at, const ResolveSlots& k, const SlotRow&
 
 // Finds those that are in slots.
 template <typename Lane>
-CAIRN_GPU void FindHits(const Lane& at, const SlotRow& row, const ResolveRoom& room) {
+CAIRN_GPU void FindHits(const Lane& at, const SlotRow& row, const ResolveScratch& room) {
   for (uint32_t slot = at.thread(); slot < row.slots; slot += at.threads()) {
     const uint32_t piece = row.pieces_in[slot];
     if (piece == kNoPiece) continue;
@@ -126,7 +126,7 @@ struct Misses {
 
 // Finds those that are not: the n-th to be loaded is noted as -2 - n, faults are listed.
 template <typename Lane>
-CAIRN_GPU Misses SplitMisses(const Lane& at, const SlotRow& row, const ResolveRoom& room) {
+CAIRN_GPU Misses SplitMisses(const Lane& at, const SlotRow& row, const ResolveScratch& room) {
   BlockRank<Lane> ranks(room.counts);
   for (uint32_t base = 0; base < room.count; base += at.threads()) {
     const uint32_t i = base + at.thread();
@@ -150,7 +150,7 @@ CAIRN_GPU Misses SplitMisses(const Lane& at, const SlotRow& row, const ResolveRo
 
 // The first `loads` slots that this step does not want become free; the others keep their order.
 template <typename Lane>
-CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveRoom& room,
+CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveScratch& room,
                           uint32_t loads) {
   BlockRank<Lane> ranks(room.counts);
   for (uint32_t base = 0; base < row.slots; base += at.threads()) {
@@ -170,7 +170,7 @@ CAIRN_GPU void TakeOldest(const Lane& at, const SlotRow& row, const ResolveRoom&
 
 // Gives slots to the pieces to be loaded; the step's pieces become the newest.
 template <typename Lane>
-CAIRN_GPU void GiveSlots(const Lane& at, const SlotRow& row, const ResolveRoom& room,
+CAIRN_GPU void GiveSlots(const Lane& at, const SlotRow& row, const ResolveScratch& room,
                          uint32_t faults) {
   const uint32_t first = row.slots - (room.count - faults);
   BlockRank<Lane> ranks(room.counts);
@@ -194,7 +194,7 @@ template <typename Lane>
 CAIRN_GPU void Run(const Lane& at, const ResolveSlots& k) {
   const SlotRow& row = k.rows[at.block()];
   const uint32_t turn = *row.turn;
-  ResolveRoom room{};
+  ResolveScratch room{};
   room.count = *row.count;
   room.order = row.orders + turn % 2 * row.slots;
   room.next_order = row.orders + (turn + 1) % 2 * row.slots;

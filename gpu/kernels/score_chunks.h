@@ -14,7 +14,7 @@
 namespace cairn::gpu {
 
 struct ScoreChunks {
-  const ShadowHead* heads = nullptr;  // One a pair.
+  const ShadowHead* heads = nullptr;  // One per pair.
   const void* queries = nullptr;      // Rows of fp32 or of the dtype.
   float* scores = nullptr;            // [pair][query head][chunk]; minus infinity: not selectable.
   shadow::TileSum* sums = nullptr;    // [pair][query head][tile], dense.
@@ -23,7 +23,7 @@ struct ScoreChunks {
   uint64_t score_stride = 0;  // Between query heads; pairs follow each other.
   float scale = 1.0F;
   uint32_t pairs = 0;
-  uint32_t tiles = 0;  // Of a pair: enough for the one with the most chunks.
+  uint32_t tiles = 0;  // Per pair: enough for the one with the most chunks.
   uint32_t group = 1;  // Query heads of a kv head.
   uint32_t channels = 0, landmark_bits = 4;
   bool fp16 = false;

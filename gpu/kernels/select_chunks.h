@@ -12,12 +12,12 @@
 namespace cairn::gpu {
 
 struct SelectChunks {
-  const ShadowHead* heads = nullptr;  // One a pair.
-  const float* scores = nullptr;      // Of ScoreChunks, with its strides.
+  const ShadowHead* heads = nullptr;  // One per pair.
+  const float* scores = nullptr;      // From ScoreChunks, with its strides.
   const shadow::TileSum* sums = nullptr;
   uint32_t* keys = nullptr;    // Room for pairs * score_stride; of no use afterwards.
   uint32_t* chunks = nullptr;  // Selected, ShadowHead::budget at most; `chunk_stride` a pair.
-  uint32_t* counts = nullptr;  // One a pair.
+  uint32_t* counts = nullptr;  // One per pair.
   uint64_t score_stride = 0, chunk_stride = 0;
   uint32_t pairs = 0, tiles = 0, group = 1;
 
@@ -135,7 +135,7 @@ template <typename Lane>
 CAIRN_GPU LastKey FindLastKey(const Lane& at, const ShadowHead& head, const uint32_t* keys,
                               const KeyRange& range) {
   auto* const shared = at.template Shared<SelectShared>(0);
-  // Digits of the distance from the lowest key: the first of them tells keys apart, too.
+  // Digits of the distance from the lowest key: the first of them separates keys, too.
   uint32_t known = 0, left = head.budget, bits = at.BitWidth(range.highest - range.lowest);
   while (bits > 0) {
     const uint32_t digit_bits = bits < SelectChunks::kDigitBits ? bits : SelectChunks::kDigitBits;

@@ -4,8 +4,8 @@
 // power (tools/powercut):
 //
 //   cairn_crash_agent write STORE SEED SECONDS DEVICE OFFSET
-//     Appends for so long. After each acknowledgement a block at OFFSET of DEVICE says what was
-//     acknowledged so far; it is written behind what it tells of, and never synced.
+//     Appends for SECONDS. After each acknowledgement a block at OFFSET of DEVICE says what was
+//     acknowledged so far; it is written after what it reports, and never synced.
 //   cairn_crash_agent check STORE IMAGE OFFSET
 //     Compares the store with what that block of a disk's image says, and appends to it.
 #include <fcntl.h>

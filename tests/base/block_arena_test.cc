@@ -34,7 +34,7 @@ TEST(BlockArena, LendsAgainWhatCameBack) {
     first = one.data();
   }
   EXPECT_EQ(arena.kept_bytes(), RoundUpSize(1'000'000));
-  const AlignedBuffer again = Take(arena, 990'000);  // Of the same size when it is rounded.
+  const AlignedBuffer again = Take(arena, 990'000);  // The same size when it is rounded.
   const AlignedBuffer other = Take(arena, 1'000'000);
   EXPECT_EQ(again.data(), first);
   EXPECT_NE(other.data(), first);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/codec/hash_paths.h"
+#include "base/core/cpu.h"
 
 namespace cairn {
 namespace {
@@ -33,7 +34,7 @@ TEST(Hash, EveryPathMatchesTheLibraryAtEveryLength) {
     const uint64_t expected = XXH3_64bits(bytes.data(), n);
     ASSERT_EQ(Hash({bytes.data(), n}), expected) << n;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) {
+    if (CpuHasAvx2()) {
       ASSERT_EQ(internal::HashAvx2(bytes.data(), n), expected) << n;
     }
     if (std::string_view(HashPathName()) == "avx512") {

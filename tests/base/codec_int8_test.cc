@@ -4,7 +4,7 @@
 // largest magnitude that shares it; what was quantised once never changes again, whole or in part,
 // and is packed as int8 bit for bit; what cannot be quantised is left alone; all code paths agree.
 // Method: every 16-bit float under every scale; model-like and special values in shapes around the
-// borders of runs; the bound computed anew in double; damage as for the other codecs.
+// borders of runs; the bound computed again in double; damage as for the other codecs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -168,7 +168,7 @@ TEST(Int8Test, EveryFloatUnderEveryScale) {
     const int mantissa_bits = dtype == Dtype::kF16 ? 10 : 7;
     const int lowest = dtype == Dtype::kF16 ? -24 : -133;
     for (uint32_t exponent = 0; exponent < (0x7fffu >> mantissa_bits); ++exponent) {
-      // Of each channel the first row is the largest; the others are below it.
+      // The first row of each channel is the largest; the others are below it.
       const uint32_t end = (exponent + 1) << mantissa_bits;
       const uint32_t span = std::min(end, 14u << mantissa_bits);
       Bytes raw(shape.raw_bytes());

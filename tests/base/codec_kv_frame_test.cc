@@ -23,7 +23,7 @@ using testing::MakeElements;
 
 std::vector<std::byte> Encode(const FrameShape& shape, const std::vector<std::byte>& raw,
                               const FrameOptions& options) {
-  // Of exact size, so that the sanitizer sees the first byte beyond.
+  // The exact size, so that the sanitizer sees the first byte beyond.
   std::vector<std::byte> frame(MaxFrameBytes(shape));
   frame.resize(EncodeFrame(shape, raw, frame, options));
   return frame;

@@ -344,6 +344,31 @@ TEST(RotaryFrequenciesTest, AreThoseOfTheEngines) {
   EXPECT_FLOAT_EQ(1.0F, YarnMscale(40.0, 1.0) / YarnMscale(40.0, 1.0));
 }
 
+// Phi-3's way: each pair has a factor of its own, one set for short contexts and one for long ones.
+TEST(RotaryFrequenciesTest, LongRopeDividesEachPairByItsFactor) {
+  const LongRopeScaling scaling{.short_factors = {1.0, 1.25, 1.5, 2.0},
+                                .long_factors = {1.0, 8.0, 32.0, 64.0},
+                                .original_positions = 4096};
+  const auto of = [&](uint64_t context) {
+    LongRopeScaling with = scaling;
+    with.context_positions = context;
+    return LongRopeFrequencies(8, 10'000.0, with);
+  };
+  for (size_t i = 0; i < 4; ++i) {
+    const double plain = std::pow(10'000.0, -2.0 * static_cast<double>(i) / 8);
+    EXPECT_EQ(static_cast<float>(plain / scaling.short_factors[i]), of(0)[i]);
+    EXPECT_EQ(static_cast<float>(plain / scaling.short_factors[i]), of(4096)[i]);
+    EXPECT_EQ(static_cast<float>(plain / scaling.long_factors[i]), of(4097)[i]);
+  }
+  EXPECT_EQ(4u, of(0).size());
+  LongRopeScaling few = scaling;
+  few.short_factors.pop_back();
+  EXPECT_EQ(3u, LongRopeFrequencies(8, 10'000.0, few).size());
+  // Phi-3-mini-128k: 131072 positions of 4096.
+  EXPECT_FLOAT_EQ(1.1902381F, LongRopeMscale(32.0, 4096));
+  EXPECT_EQ(1.0F, LongRopeMscale(1.0, 4096));
+}
+
 TEST(RotarySectionsTest, LieBehindEachOtherOrTakeTurns) {
   RotarySpec rotary{.width = 16, .sections = {2, 3, 3}};
   std::vector<uint32_t> found;

@@ -77,7 +77,7 @@ TEST(TokenBlock, ExampleOfTheFormatDocument) {
 }
 
 StatusCode Decode(const std::vector<std::byte>& block, size_t count, std::string* message) {
-  // Of exact size, so that the sanitizer sees the first byte beyond.
+  // The exact size, so that the sanitizer sees the first byte beyond.
   std::vector<uint32_t> tokens(count);
   const Status status = DecodeTokens(block, tokens);
   *message = status.message();

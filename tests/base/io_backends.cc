@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 
 namespace cairn::io::testing {
 namespace {

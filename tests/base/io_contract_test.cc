@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: all file systems keep the contract of base/io/world.h, and no caller can tell them
-// apart. Method: one suite of assertions, run over io_uring, blocking threads, memory and the
-// simulated disk.
+// Property: all file systems keep the contract of base/io/world.h, and no caller can see a
+// difference between them. Method: one suite of assertions, run over io_uring, blocking threads,
+// memory and the simulated disk.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -346,6 +346,8 @@ TEST_P(IoContract, ALockHasOneHolderInThisProcessToo) {
   const Status second = files_->Lock(At("LOCK")).status();
   EXPECT_EQ(second.code(), StatusCode::kLocked);
   EXPECT_NE(second.message().find(At("LOCK")), std::string::npos);
+  EXPECT_NE(second.message().find("held by another opening in this process"), std::string::npos)
+      << second.message();
   EXPECT_TRUE(files_->Lock(At("OTHER")).ok());
   first = Status(StatusCode::kNotFound, "released");
   EXPECT_TRUE(files_->Lock(At("LOCK")).ok());

@@ -14,7 +14,7 @@
 
 #include "base/io/executor.h"
 #include "base/io/real_scheduler.h"
-#include "base/io/sim_scheduler.h"
+#include "sim/scheduler.h"
 
 namespace cairn::io {
 namespace {
@@ -64,7 +64,7 @@ TEST_P(IoExecutor, RunsJobsOfJobsBeforeItEnds) {
 TEST_P(IoExecutor, NeverRunsMoreJobsAtOnceThanThreads) {
   std::atomic<int> now{0}, most{0};
   Latch done(*scheduler_, 40);
-  Latch four_at_once(*scheduler_, 4);  // Which a busy machine would not bring about by itself.
+  Latch four_at_once(*scheduler_, 4);  // A busy machine would not bring this about on its own.
   Executor executor(*scheduler_, "test", 4);
   for (int i = 0; i < 40; ++i) {
     executor.Post([&, i] {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: so many files stay open and no more, those used last; who holds one keeps it; where the
-// system refuses one, what nobody holds is closed, and others are waited for.
-// Method: on the simulated disk, which fails what it is told to.
+// Property: at most the given number of files stay open, the most recently used; who holds one
+// keeps it; where the system refuses one, what nobody holds is closed, and others are waited for.
+// Method: on the simulated disk, which fails chosen operations.
 #include "base/io/file_cache.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/status.h"
 
 namespace cairn::io {

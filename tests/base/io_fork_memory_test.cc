@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "base/io/page_bytes.h"
 #include "tests/support/child.h"
 
 namespace cairn::io {
@@ -16,31 +17,31 @@ namespace {
 
 // Whether this process has the page of that address.
 bool HasPage(const std::byte* at) {
-  const auto page = reinterpret_cast<uintptr_t>(at) / 4096 * 4096;
+  const auto page = reinterpret_cast<uintptr_t>(at) / PageBytes() * PageBytes();
   unsigned char resident = 0;
   return mincore(reinterpret_cast<void*>(page), 1, &resident) == 0 || errno != ENOMEM;
 }
 
 TEST(ForkMemory, ChildrenDoNotGetIt) {
-  constexpr size_t kBytes = 64 << 10;
+  const size_t bytes = 16 * PageBytes();
   void* const mapped =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(MAP_FAILED, mapped);
   auto* const at = static_cast<std::byte*>(mapped);
   // Whole pages alone: what shares its page with others stays.
-  const std::span<std::byte> memory(at + 100, kBytes - 200);
+  const std::span<std::byte> memory(at + 100, bytes - 200);
   KeepFromChildren(memory);
   EXPECT_TRUE(testing::InChild([&] {
     return testing::Expect(HasPage(at), "the first page") &&
-           testing::Expect(!HasPage(at + kBytes / 2), "a page in between") &&
-           testing::Expect(HasPage(at + kBytes - 1), "the last page");
+           testing::Expect(!HasPage(at + bytes / 2), "a page in between") &&
+           testing::Expect(HasPage(at + bytes - 1), "the last page");
   }));
-  EXPECT_TRUE(HasPage(at + kBytes / 2));
+  EXPECT_TRUE(HasPage(at + bytes / 2));
   GiveToChildren(memory);
   EXPECT_TRUE(testing::InChild(
-      [&] { return testing::Expect(HasPage(at + kBytes / 2), "a page in between"); }));
+      [&] { return testing::Expect(HasPage(at + bytes / 2), "a page in between"); }));
   KeepFromChildren({});
-  munmap(mapped, kBytes);
+  munmap(mapped, bytes);
 }
 
 }  // namespace

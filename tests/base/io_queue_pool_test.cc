@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a pool of queues lends each to one caller at a time, keeps no more than it was told
-// when they come back, and a lease that ends early waits for what is in flight.
+// Property: a pool of queues lends each to one caller at a time, keeps no more than its limit when
+// they come back, and a lease that ends early waits for what is in flight.
 #include "base/io/queue_pool.h"
 
 #include <gtest/gtest.h>

@@ -3,6 +3,7 @@
 // Property: the real backends meet what a real machine does to them: refused system calls, a full
 // disk, a lock held by another process, fork(). Method: child processes under seccomp filters, a
 // small tmpfs where mounting is permitted.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,9 +27,11 @@
 
 #include "base/io/executor.h"
 #include "base/io/file_util.h"
+#include "base/io/lock_holder.h"
 #include "base/io/os_error.h"
 #include "base/io/posix_file.h"
 #include "base/io/real_scheduler.h"
+#include "base/io/unique_fd.h"
 #include "base/io/world.h"
 #include "tests/base/io_backends.h"
 #include "tests/support/child.h"
@@ -340,12 +344,30 @@ TEST(IoReal, ALockIsHeldAgainstOtherProcessesAndDiesWithItsHolder) {
   ASSERT_EQ(read(ready[0], &answer, 1), 1);
   EXPECT_EQ(answer, 'y');
   const uint64_t start_ns = world->scheduler->MonotonicNs();
-  EXPECT_EQ(world->files->Lock(path).status().code(), StatusCode::kLocked);
+  // Having it open is not holding it: this process, whose number is smaller, has the file open.
+  const UniqueFd open_here(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Status refused = world->files->Lock(path).status();
+  EXPECT_EQ(refused.code(), StatusCode::kLocked);
+  EXPECT_TRUE(refused.message().ends_with("held by process " + std::to_string(child)))
+      << refused.message();
   EXPECT_GE(world->scheduler->MonotonicNs() - start_ns, 250'000'000u);
   kill(child, SIGKILL);
   EXPECT_TRUE(world->files->Lock(path).ok());
   waitpid(child, nullptr, 0);
   for (const int fd : {ready[0], ready[1], done[0], done[1]}) close(fd);
+}
+
+TEST(IoReal, TheHolderOfALockIsUnknownWhenNoProcessThatIsSeenHasIt) {
+  TemporaryDirectory directory;
+  const std::string path = JoinPath(directory.path(), "LOCK");
+  const UniqueFd open_here(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  struct stat file {};
+  ASSERT_EQ(fstat(open_here.get(), &file), 0);
+  EXPECT_EQ(LockHolder(file, "LOCK"), 0) << "open, not locked";
+  auto lock = MakeRealWorld(IoBackend::kThreads)->files->Lock(path);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_EQ(LockHolder(file, "LOCK"), getpid());
+  EXPECT_EQ(LockHolder(file, "OTHER"), 0) << "another file";
 }
 
 TEST(IoReal, AChildNeitherReleasesTheLockNorTouchesWhatIsInFlight) {

@@ -273,7 +273,7 @@ TEST(OwnedKvViewTest, RefusesWhatDoesNotFitByName) {
   }
 }
 
-// Of a model that nobody has validated.
+// The model is one that nobody has validated.
 TEST(OwnedKvViewTest, RefusesAGroupWithoutPlanes) {
   ModelSpec bare = Model();
   bare.groups[0].planes.clear();

@@ -2,7 +2,7 @@
 //
 // Property: a block of rows has the layout that docs/shadow.md gives; what is read back differs by
 // half a scale and a rounding at most, and is the element itself where a channel has one value or
-// its values are as many steps apart as codes can tell. Method: a block computed by hand; drawn
+// its values are as many steps apart as there are codes. Method: a block computed by hand; drawn
 // rows of every kind and both types, with bounds computed in double.
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(ShadowBlocks, LayoutOfAMadeUpBlock) {
 }
 
 TEST(ShadowBlocks, SixteenBitsAreTheRows) {
-  io::SimRandom random(1);
+  SeededRandom random(1);
   const BlockLayout layout{16, 16};
   const std::vector<uint16_t> rows = MakeRows(random, testing::Rows::kWide, true, 16, kBlockRows);
   const std::vector<std::byte> block = StoreBlocks(layout, true, rows);
@@ -68,7 +68,7 @@ TEST(ShadowBlocks, SixteenBitsAreTheRows) {
 TEST(ShadowBlocks, NothingMovesByMoreThanHalfAScale) {
   const uint64_t seed = testing::QuickTestSeed();
   const testing::Repeatable repeatable(seed);
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   constexpr uint32_t kChannels = 32;
   for (int round = 0; round < 400; ++round) {
     const BlockLayout layout{kChannels, random.Below(2) == 0 ? 4u : 8u};
@@ -137,7 +137,7 @@ TEST(ShadowBlocks, TheWidestThatIsFitStaysFinite) {
 }
 
 TEST(ShadowBlocks, AChunkIsItsRowsOfTheBlock) {
-  io::SimRandom random(3);
+  SeededRandom random(3);
   const BlockLayout layout{16, 4};
   const std::vector<uint16_t> rows =
       MakeRows(random, testing::Rows::kKeys, false, 16, 3 * kBlockRows);

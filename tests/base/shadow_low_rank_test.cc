@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: a basis has the directions that hold most of the keys, in order and with a fixed sign;
-// keys that lie in so many directions come back, also through rotation. Method: Gram matrices whose
+// keys that lie in no more directions come back, also through rotation. Method: Gram matrices whose
 // eigenvectors are known; drawn keys of a low rank, stored rotated.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "base/codec/rotary.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "base/shadow/low_rank.h"
 #include "base/shadow/row_math.h"
 #include "cairn/model.h"
@@ -66,7 +66,7 @@ TEST(ShadowLowRank, EnergyChoosesTheFewest) {
   EXPECT_EQ(FindBasis(gram, OfEnergy(0.83), false).rank, 1u);
   EXPECT_EQ(FindBasis(gram, OfEnergy(0.84), false).rank, 2u);
   EXPECT_EQ(FindBasis(gram, OfEnergy(1.0), false).rank, 2u);
-  EXPECT_EQ(FindBasis(GramMatrix(4), OfEnergy(0.9), false).rank, 1u);  // Of zeros.
+  EXPECT_EQ(FindBasis(GramMatrix(4), OfEnergy(0.9), false).rank, 1u);  // All zeros.
 }
 
 TEST(ShadowLowRank, CoefficientsStayFinite) {
@@ -93,7 +93,7 @@ TEST(ShadowLowRank, KeysComeBackThroughRotation) {
     by.Between({&from, 1}, {&to, 1}, turns);
     by.Turn(turns, std::as_bytes(row), std::as_writable_bytes(row));
   };
-  io::SimRandom random(5);
+  SeededRandom random(5);
   std::vector<float> directions(kRank * kChannels);
   for (float& x : directions) x = static_cast<float>(random.Fraction() - 0.5);
   std::vector<std::vector<uint16_t>> stored;

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "base/shadow/row_math.h"
 #include "tests/support/test_seed.h"
 
@@ -30,8 +30,8 @@ TEST(ShadowMath, ExpIsThatOfDouble) {
     const float x = static_cast<float>(i) * 1e-4F;
     worst = std::max(worst, Ulps(Exp(x), std::exp(static_cast<double>(x))));
   }
-  io::SimRandom random(testing::QuickTestSeed());
-  for (int i = 0; i < 500'000; ++i) {  // Of all magnitudes.
+  SeededRandom random(testing::QuickTestSeed());
+  for (int i = 0; i < 500'000; ++i) {  // Draws from all magnitudes.
     const auto x = static_cast<float>(
         std::ldexp(random.Fraction() - 0.5, static_cast<int>(random.Below(40)) - 32));
     if (x >= -87.0F && x <= 88.0F) {
@@ -48,7 +48,7 @@ TEST(ShadowMath, ExpIsThatOfDouble) {
 
 TEST(ShadowMath, LogIsThatOfDouble) {
   double worst = 0;
-  io::SimRandom random(testing::QuickTestSeed());
+  SeededRandom random(testing::QuickTestSeed());
   for (int i = 0; i < 1'000'000; ++i) {
     const int exponent = i % 2 == 0 ? static_cast<int>(random.Below(250)) - 125
                                     : static_cast<int>(random.Below(3)) - 1;
@@ -67,7 +67,7 @@ TEST(ShadowMath, LogIsThatOfDouble) {
 }
 
 TEST(ShadowMath, SumsHaveTheOrderOfLanes) {
-  io::SimRandom random(testing::QuickTestSeed());
+  SeededRandom random(testing::QuickTestSeed());
   for (const uint32_t count : {0u, 1u, 31u, 32u, 33u, 64u, 80u, 96u, 128u, 256u}) {
     std::vector<float> x(count);
     for (float& one : x) {
@@ -141,7 +141,7 @@ TEST(Float16, HalfwayRoundsToTheEvenNeighbour) {
 }
 
 TEST(Float16, RoundedToIsNarrowedAndWidened) {
-  io::SimRandom random(testing::QuickTestSeed());
+  SeededRandom random(testing::QuickTestSeed());
   for (int i = 0; i < 1'000'000; ++i) {
     const float value = FloatOfBits(static_cast<uint32_t>(random.Next()));
     for (const bool fp16 : {false, true}) {

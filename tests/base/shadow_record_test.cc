@@ -12,7 +12,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "base/shadow/block_quantizer.h"
 #include "base/shadow/chunk_scores.h"
 #include "base/shadow/landmarks.h"
@@ -49,11 +49,11 @@ constexpr Case kCases[] = {
 };
 
 // Exact numbers of fp32 in [-2, 2).
-float Even(io::SimRandom& random) {
+float Even(SeededRandom& random) {
   return static_cast<float>(random.Next() >> 40) * 0x1p-22F - 2.0F;
 }
 
-std::vector<uint16_t> DrawRows(io::SimRandom& random, const Case& one, size_t rows) {
+std::vector<uint16_t> DrawRows(SeededRandom& random, const Case& one, size_t rows) {
   constexpr float kCoarse[] = {0.0F, -0.0F, 1.0F, -1.0F, 0.5F};
   const uint32_t limit = Narrowed(one.fp16, one.fp16 ? kMagnitudeLimitF16 : kMagnitudeLimitBf16);
   std::vector<float> mean(one.channels);
@@ -83,10 +83,10 @@ std::vector<uint16_t> DrawRows(io::SimRandom& random, const Case& one, size_t ro
   return elements;
 }
 
-// A sum that tells results apart: each element times a number that follows from its place.
+// A sum that distinguishes results: each element times a number that follows from its place.
 template <typename T>
 uint64_t SumOf(const std::vector<T>& elements) {
-  io::SimRandom places(1);
+  SeededRandom places(1);
   uint64_t sum = 0;
   for (const T element : elements) {
     if constexpr (std::is_same_v<T, float>) {
@@ -132,7 +132,7 @@ void AddCase(const Case& one, uint64_t seed, Record* record) {
   const Result<ShadowPlan> planned = PlanShadow(spec, one.length);
   ASSERT_TRUE(planned.ok());
   const ShadowPlan& plan = *planned;
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   const std::vector<uint16_t> rows = DrawRows(random, one, plan.covered);
   const ChunkKeys keys{
       .fp16 = one.fp16, .channels = one.channels, .chunk_tokens = one.chunk, .rows = rows};
@@ -173,7 +173,7 @@ void AddCase(const Case& one, uint64_t seed, Record* record) {
 void AddLowRank(bool fp16, Record* record) {
   constexpr uint32_t kRank = 30, kTokens = 20;
   const Case drawn{"", fp16, Drawn::kKeys, 1, 16, 192, 1, 0};
-  io::SimRandom random(100);
+  SeededRandom random(100);
   const LowRankBasis basis{.fp16 = fp16,
                            .channels = drawn.channels,
                            .rank = kRank,
@@ -190,7 +190,7 @@ void AddLowRank(bool fp16, Record* record) {
 }
 
 void AddFunctions(Record* record) {
-  io::SimRandom random(200);
+  SeededRandom random(200);
   std::vector<float> exponentials, logarithms;
   for (int i = 0; i < 50'000; ++i) {
     exponentials.push_back(Exp(Even(random) * 64.0F));  // Beyond both of its ends.
@@ -204,7 +204,7 @@ void AddFunctions(Record* record) {
 // A sum's order seldom shows in its logarithm, so there are many of them.
 void AddSums(Record* record) {
   constexpr uint32_t kHeads = 64, kChunks = 600;
-  io::SimRandom random(300);
+  SeededRandom random(300);
   std::vector<float> score(kHeads * kChunks);
   for (float& x : score) x = Even(random);
   record->Add("log sums", SumScores(score, kChunks, kHeads).log_sum);

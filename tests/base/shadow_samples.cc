@@ -6,9 +6,9 @@
 namespace cairn::testing {
 namespace {
 
-float Signed(io::SimRandom& random) { return static_cast<float>(2.0 * random.Fraction() - 1.0); }
+float Signed(SeededRandom& random) { return static_cast<float>(2.0 * random.Fraction() - 1.0); }
 
-uint16_t AnyFit(io::SimRandom& random, bool fp16) {
+uint16_t AnyFit(SeededRandom& random, bool fp16) {
   for (;;) {
     const auto bits = static_cast<uint16_t>(random.Next());
     if (!shadow::FindOutOfRange(fp16, {&bits, 1})) return bits;
@@ -17,7 +17,7 @@ uint16_t AnyFit(io::SimRandom& random, bool fp16) {
 
 }  // namespace
 
-std::vector<uint16_t> MakeRows(io::SimRandom& random, Rows kind, bool fp16, uint32_t channels,
+std::vector<uint16_t> MakeRows(SeededRandom& random, Rows kind, bool fp16, uint32_t channels,
                                size_t rows) {
   std::vector<float> mean(channels), scale(channels);
   for (uint32_t c = 0; c < channels; ++c) {

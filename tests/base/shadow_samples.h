@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "base/shadow/shadow_math.h"
 
 namespace cairn::testing {
@@ -22,7 +22,7 @@ enum class Rows {
 inline constexpr Rows kRows[] = {Rows::kKeys, Rows::kEqual, Rows::kCoarse, Rows::kWide};
 
 // Never out of range. `rows` rows, one after the other.
-std::vector<uint16_t> MakeRows(io::SimRandom& random, Rows kind, bool fp16, uint32_t channels,
+std::vector<uint16_t> MakeRows(SeededRandom& random, Rows kind, bool fp16, uint32_t channels,
                                size_t rows);
 
 // `rows` as they are stored: whole blocks.

@@ -117,7 +117,7 @@ TEST(ShadowScores, NumbersThatAreNoneSelectTheFirst) {
 TEST(ShadowScores, AreASoftmaxByQueryHead) {
   const uint64_t seed = testing::QuickTestSeed();
   const testing::Repeatable repeatable(seed);
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   for (int round = 0; round < 60; ++round) {
     const bool fp16 = random.Below(2) == 0;
     constexpr uint32_t kBits[] = {4, 8, 16};
@@ -171,7 +171,7 @@ TEST(ShadowScores, AreASoftmaxByQueryHead) {
 }
 
 TEST(ShadowScores, APlantedKeyIsFound) {
-  io::SimRandom random(7);
+  SeededRandom random(7);
   constexpr uint32_t kTokens = 1024, kChannels = 64, kChunk = 4, kPlanted = 601;
   std::vector<uint16_t> rows(size_t{kTokens} * kChannels);
   std::vector<float> query(kChannels);

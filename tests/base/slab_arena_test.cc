@@ -40,7 +40,7 @@ TEST(SlabArenaTest, AFrameTakesThePlaceOfTheOneThatLeft) {
     const auto at = static_cast<size_t>(round) * 37 % frames.size();
     const std::byte* const place = frames[at].data();
     frames[at] = AlignedBuffer();
-    frames[at] = Take(arena, kFrame - static_cast<size_t>(round) % 2000);  // Of one class.
+    frames[at] = Take(arena, kFrame - static_cast<size_t>(round) % 2000);  // All in one size class.
     EXPECT_EQ(place, frames[at].data());
   }
   EXPECT_EQ(slabs, from.taken());

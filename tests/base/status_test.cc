@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: who reads the value of a failure is told what failed and where it was read; the macros
+// Property: reading the value of a failure reports what failed and where it was read; the macros
 // hand a failure on and a value out.
 #include "cairn/status.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: what is appended, at once, later, in layers or as a state alone, is there as it was
-// given; structs and arrays are not needed behind the call, and what was borrowed is told to be
+// Property: what is appended, at once, later, in layers or as a state alone, is stored as it
+// was given; structs and arrays are not needed behind the call, and borrowed memory is reported as
 // free exactly once.
 #include <poll.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: models, branches, namespaces and batches are what they were made as, and are changed,
-// listed and told as in C++.
+// listed and described as in C++.
 #include <malloc.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: copies open, followers follow, checks find nothing, a store tells of itself; and the
+// Property: copies open, followers follow, checks find nothing, a store describes itself; and the
 // callbacks of a program come with its context.
 #include <poll.h>
 #include <stdatomic.h>
@@ -143,7 +143,7 @@ static void CheckTold(cairn_store* store, cairn_code code) {
   cairn_text_free(text);
 }
 
-// In a child of fork() nothing is told, rather than nothing being there.
+// In a child of fork() calls are refused; an empty answer would be wrong.
 static void CheckChild(cairn_store* store) {
   fflush(NULL);
   const pid_t child = fork();

@@ -16,6 +16,7 @@ import headers
 
 NAMES = pathlib.Path("tests/c_abi/names.txt")
 DOC = pathlib.Path("docs/c.md")
+OPTIONS_READ = pathlib.Path("api/c/convert_options.cc")
 BEGIN, END = "<!-- names: tests/c_abi/check_complete.py --table -->\n", "<!-- end of names -->"
 
 
@@ -34,11 +35,12 @@ def compare(cpp, in_c, names):
     wrong, rows = [], []
     for function in cpp:
         c_names, reason = names.get(function, ([headers.expected(function)], ""))
-        wrong += [f"{function}: C has no {name}; write it, or its reason into {NAMES}"
+        wrong += [f"{function}: C has no {name}. Declare it in api/include/cairn/c/ and define it in api/c; "
+                  f"or add a line to {NAMES}: `{function} = another_name`, or `{function} - why C needs none`"
                   for name in c_names if name not in in_c]
         rows.append((function, ", ".join(f"`{name}`" for name in c_names) or reason))
-    wrong += [f"{NAMES}: C++ has no {name}" for name in names if name not in cpp]
-    wrong += [f"{NAMES}: {name} has its name by the rule" for name, (c_names, _) in names.items()
+    wrong += [f"{NAMES}: C++ has no {name}; remove the line" for name in names if name not in cpp]
+    wrong += [f"{NAMES}: {name} has its name by the rule; remove the line" for name, (c_names, _) in names.items()
               if c_names == [headers.expected(name)]]
     return wrong, rows
 
@@ -53,8 +55,16 @@ def compare_fields(cpp, in_c, names):
             c_names, _ = names.get(line, ([f"cairn_{headers.snake(struct)}.*"], ""))
             for c_struct, c_field in (name.replace("*", field).split(".") for name in c_names):
                 if c_field not in in_c.get(c_struct, []):
-                    wrong.append(f"{struct}.{field}: C has no {c_struct}.{c_field}; add it, or a line to {NAMES}")
-    return wrong + [f"{NAMES}: of no use: {name}" for name in names if name not in used]
+                    wrong.append(f"{struct}.{field}: C has no {c_struct}.{c_field}. Add it at the end of that struct, "
+                                 f"with its default and its conversion in api/c; or add a line to {NAMES}: "
+                                 f"`{struct}.{field} = another.name`, or `{struct}.{field} - why C needs none`")
+    return wrong + [f"{NAMES}: {name} stands for nothing; remove the line" for name in names if name not in used]
+
+
+def compare_options(fields, conversion):
+    """Options of C that the conversion to C++ forgets."""
+    return [f"cairn_options.{field}: {OPTIONS_READ} does not give it to C++" for field in fields
+            if field != "struct_size" and not re.search(rf"\.{field}\b", conversion)]
 
 
 def read_fields(c):
@@ -99,6 +109,8 @@ struct Late { std::optional<int> f{};
     of_c = {"cairn_one": ["x_a", "x_b", "x_d", "x_kind", "x_inner"]}
     wrong = compare_fields(cpp, of_c, names)
     assert [line.split(":")[0] for line in wrong] == ["Many.call", "Late.f", str(NAMES)], wrong
+    wrong = compare_options(["struct_size", "a", "ab", "c"], "options.ab = read.ab; f(read.c);")
+    assert [line.split(":")[0] for line in wrong] == ["cairn_options.a"], wrong
     return 0
 
 
@@ -110,12 +122,15 @@ def main(arguments):
     of_fields = {name: line for name, line in names.items() if "." in name}
     wrong, rows = compare(cpp, set(headers.c_functions(headers.read(c=True))),
                           {name: line for name, line in names.items() if name not in of_fields})
-    wrong += compare_fields(read_fields(c=False), read_fields(c=True), of_fields)
+    of_c = read_fields(c=True)
+    wrong += compare_fields(read_fields(c=False), of_c, of_fields)
+    wrong += compare_options(of_c["cairn_options"], OPTIONS_READ.read_text())
     if arguments == ["--table"]:
         print(table(rows), end="")
         return 0
     if BEGIN + table(rows) + END not in DOC.read_text():
-        wrong.append(f"{DOC}: its table is not that of `check_complete.py --table`")
+        wrong.append(f"{DOC}: put the output of `python3 tests/c_abi/check_complete.py --table` between the two "
+                     "comments of its table")
     print("\n".join(wrong + [f"{len(cpp)} functions of C++"]))
     return 1 if wrong or len(cpp) < 100 else 0
 

@@ -100,7 +100,7 @@ void TestErrors(const char* directory) {
   CHECK(cairn_options_validate(NULL, &error) == CAIRN_OK);
   CHECK(error == NULL && cairn_error_code(NULL) == CAIRN_OK);
   CHECK(strcmp(cairn_error_message(NULL), "") == 0);
-  // Nobody who wants to know: the code tells.
+  // Without an error object: the code says enough.
   CHECK(cairn_store_open(path, NULL, &store, NULL) == CAIRN_NOT_FOUND);
 
   cairn_options options;
@@ -115,7 +115,7 @@ void TestErrors(const char* directory) {
   CHECK_REFUSED("cairn_options::gpus", cairn_options_validate(&options, &error));
   cairn_options_init(&options, sizeof options);
   options.allocator_context = &options;
-  CHECK_OK(cairn_options_validate(&options, &error));  // Of no use without a function.
+  CHECK_OK(cairn_options_validate(&options, &error));  // Useless without a function.
   CheckClosed(directory);
 }
 
@@ -150,6 +150,8 @@ void TestNulls(const char* directory) {
   Model model;
   MakeModel(store, "m", &model);
   branch = CreateBranch(store, model.id, "b");
+  CHECK_REFUSED("group is NULL", cairn_rotate_keys(NULL, NULL, &error));
+  CHECK_REFUSED("rotation is NULL", cairn_rotate_keys(&model.group, NULL, &error));
   CHECK_REFUSED("delta is NULL", cairn_branch_append_sync(branch, NULL, NULL, NULL, &error));
   CHECK_REFUSED("length is NULL", cairn_branch_length(branch, NULL, &error));
   CHECK_REFUSED("request is NULL", cairn_branch_restore(branch, NULL, NULL, NULL, &error));

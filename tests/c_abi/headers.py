@@ -5,14 +5,13 @@ import pathlib
 import re
 
 FOLDER = pathlib.Path("api/include/cairn")
-C_HEADER = re.compile(r"c(_\w+)?\.h$")
 FUNCTION = re.compile(r"([A-Za-z_]\w*)\s*\($")
 
 
 def read(c):
-    """The text of all headers of C, or of C++, by name."""
-    return {path.name: path.read_text() for path in sorted(FOLDER.glob("*.h"))
-            if bool(C_HEADER.match(path.name)) == c}
+    """The text of all headers of C, or of C++, by name below api/include/cairn."""
+    paths = [FOLDER / "c.h", *sorted(FOLDER.glob("c/*.h"))] if c else sorted(set(FOLDER.glob("*.h")) - {FOLDER / "c.h"})
+    return {str(path.relative_to(FOLDER)): path.read_text() for path in paths}
 
 
 def c_functions(texts):

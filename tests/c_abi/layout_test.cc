@@ -6,7 +6,9 @@
 // at its end, which an older program would have left undefined.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -105,6 +107,8 @@ SAME(CAIRN_BACKEND_URING, Backend::kUring);
 SAME(CAIRN_BACKEND_THREADS, Backend::kThreads);
 SAME(CAIRN_FATAL_POISON, FatalAction::kPoison);
 SAME(CAIRN_FATAL_ABORT, FatalAction::kAbort);
+SAME(CAIRN_RECOVERY_REFUSE, Recovery::kRefuse);
+SAME(CAIRN_RECOVERY_SET_ASIDE, Recovery::kSetAside);
 SAME(CAIRN_EVICT_NEVER, Evict::kNever);
 SAME(CAIRN_EVICT_KV, Evict::kKv);
 SAME(CAIRN_EVICT_BRANCHES, Evict::kBranches);
@@ -161,7 +165,7 @@ LAST(cairn_append_options, released_context, 80);
 LAST(cairn_branch_options, ttl_ns, 40);
 LAST(cairn_restore_request, released_context, 120);
 LAST(cairn_prefix_query, lease_ns, 88);
-LAST(cairn_prefix_hit, seen, 96);
+LAST(cairn_prefix_hit, longest_matched, 112);
 LAST(cairn_histogram, bucket_count, 48);
 LAST(cairn_refresh_result, sequence, 24);
 LAST(cairn_checkpoint_info, copied_bytes, 48);
@@ -184,6 +188,7 @@ LAST(cairn_shadow_query, stream, 48);
 LAST(cairn_shadow_fetch, timeout_ns, 32);
 LAST(cairn_shadow_rows, stream, 56);
 LAST(cairn_shadow_view, values, 128);
+LAST(cairn_key_rotation, into_strides, 152);
 #undef LAST
 
 // Fields in the middle of the structs that every program fills, and those that never grow.
@@ -206,13 +211,14 @@ AT(cairn_group_view, planes, 80);
 AT(cairn_plane_view, layer_bases, 8);
 AT(cairn_plane_view, block_stride, 24);
 AT(cairn_kv_view, groups, 8);
-AT(cairn_options, file_mode, 12);
-AT(cairn_options, max_bytes, 16);
-AT(cairn_options, max_memory_bytes, 88);
-AT(cairn_options, allocate, 128);
-AT(cairn_options, on_event, 200);
-AT(cairn_options, gpus, 224);
+AT(cairn_options, file_mode, 16);
+AT(cairn_options, max_bytes, 24);
+AT(cairn_options, max_memory_bytes, 96);
+AT(cairn_options, allocate, 136);
+AT(cairn_options, on_event, 208);
+AT(cairn_options, gpus, 232);
 AT(cairn_prefix_hit, lease, 48);
+AT(cairn_prefix_hit, seen, 56);
 AT(cairn_completion, ticket, 8);
 AT(cairn_completion, code, 16);
 AT(cairn_content_span, hash, 16);
@@ -351,6 +357,77 @@ TEST(CLayout, FrequenciesAreThoseOfCpp) {
   EXPECT_EQ(c, YarnFrequencies(16, 10'000.0, {.factor = 4.0}));
   EXPECT_EQ(cairn_yarn_mscale(4.0, 1.0), YarnMscale(4.0));
   EXPECT_EQ(cairn_rotary_frequencies(1 << 20, 10'000.0, c.data(), nullptr), CAIRN_INVALID_ARGUMENT);
+
+  const std::vector<double> near(8, 1.25), far = {1, 2, 3, 4, 5, 6, 7, 8};
+  const LongRopeScaling scaling{.short_factors = near, .long_factors = far};
+  const auto long_rope = [&](const double* s, const double* l, uint64_t context) {
+    return cairn_long_rope_frequencies(16, 10'000.0, s, l, 4096, context, c.data(), nullptr);
+  };
+  ASSERT_EQ(long_rope(near.data(), nullptr, 4096), CAIRN_OK);
+  EXPECT_EQ(c, LongRopeFrequencies(16, 10'000.0, scaling));
+  ASSERT_EQ(long_rope(nullptr, far.data(), 4097), CAIRN_OK);
+  EXPECT_EQ(c[7], static_cast<float>(std::pow(10'000.0, -14.0 / 16) / 8));
+  EXPECT_EQ(long_rope(nullptr, far.data(), 4096), CAIRN_INVALID_ARGUMENT);
+  EXPECT_EQ(long_rope(near.data(), nullptr, 4097), CAIRN_INVALID_ARGUMENT);
+  EXPECT_EQ(cairn_long_rope_mscale(32.0, 4096), LongRopeMscale(32.0, 4096));
+}
+
+TEST(CLayout, KeysAreRotatedAsByCpp) {
+  std::vector<float> inv_freq = RotaryFrequencies(4, 10'000.0);
+  cairn_plane planes[2];
+  cairn_layer_group group;
+  cairn_plane_init(planes, sizeof planes[0]);
+  cairn_layer_group_init(&group, sizeof group);
+  ASSERT_EQ(cairn_layer_group_full_attention(&group, planes, 1, 2, 4, CAIRN_DTYPE_F32, nullptr),
+            CAIRN_OK);
+  group.inv_freq = inv_freq.data();
+  group.inv_freq_count = inv_freq.size();
+  LayerGroup cpp_group = LayerGroup::FullAttention(1, 2, 4, Dtype::kF32);
+  cpp_group.inv_freq = inv_freq;
+
+  // Rows of three tokens and two heads; head-major, and turned into token-major ones.
+  std::vector<float> rows(24), into(24), want(24);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i) - 7.0F;
+  const uint64_t from[] = {3, 4, 90}, to[] = {100, 0, 90};
+  cairn_key_rotation rotation;
+  cairn_key_rotation_init(&rotation, sizeof rotation);
+  EXPECT_EQ(rotation.layers, KeyRotation().layers);
+  rotation.from = from;
+  rotation.to = to;
+  rotation.from_count = rotation.to_count = 3;
+  rotation.rows = rows.data();
+  rotation.into = into.data();
+  rotation.rows_size = rotation.into_size = 96;
+  rotation.row_strides = {.layer = 96, .token = 16, .head = 48, .element = 4};
+  ASSERT_EQ(cairn_rotate_keys(&group, &rotation, nullptr), CAIRN_OK);
+  ASSERT_TRUE(RotateKeys(cpp_group, {.from = from,
+                                     .to = to,
+                                     .rows = std::as_bytes(std::span(rows)),
+                                     .into = std::as_writable_bytes(std::span(want)),
+                                     .row_strides = {.token = 16, .head = 48}})
+                  .ok());
+  EXPECT_EQ(into, want);
+  EXPECT_NE(into[0], rows[0]);
+  EXPECT_EQ(std::vector<float>(into.end() - 4, into.end()),
+            std::vector<float>(rows.end() - 4, rows.end()));
+
+  cairn_error* error = nullptr;
+  const auto fails = [&](const char* with) {
+    EXPECT_EQ(cairn_rotate_keys(&group, &rotation, &error), CAIRN_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(cairn_error_message(error)).find(with), std::string::npos)
+        << cairn_error_message(error);
+    cairn_error_free(error);
+  };
+  rotation.rows = nullptr;
+  fails("cairn_key_rotation::rows is NULL");
+  rotation.rows = rows.data();
+  rotation.from_count = 2;
+  fails("from has 2 positions");
+  rotation.from_count = 3;
+  rotation.plane = 1;
+  fails("rotary.state is none");
+  EXPECT_EQ(cairn_rotate_keys(nullptr, &rotation, nullptr), CAIRN_INVALID_ARGUMENT);
+  EXPECT_EQ(cairn_rotate_keys(&group, nullptr, nullptr), CAIRN_INVALID_ARGUMENT);
 }
 
 }  // namespace

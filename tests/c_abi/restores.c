@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: what is restored is what was appended, in the range that was asked for, and each layer
-// is told when it is there.
+// is reported when it is complete.
 #include "tests/c_abi/check.h"
 
 static void CheckRange(const cairn_branch* branch, const Model* model, cairn_kv_buffer* kv) {

@@ -310,7 +310,7 @@ static void CheckAppend(Shadow* s) {
   CHECK_OK(cairn_gpu_copy_in(s->gpu, there, rows, kBytes, &error));
   cairn_shadow_rows token;
   cairn_shadow_rows_init(&token, sizeof token);
-  // Of each head its key, then its value.
+  // For each head its key, then its value.
   token.keys = there;
   token.values = (unsigned char*)there + kRowBytes;
   token.key_stride = token.value_stride = 2 * kRowBytes;

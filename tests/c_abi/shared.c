@@ -55,6 +55,7 @@ void TestFind(const char* directory) {
   CHECK_OK(cairn_store_find_prefix(store, &query, &hit, &error));
   CHECK(hit.node != 0 && hit.matched == 200 && hit.restorable == 200 && hit.exact == 200);
   CHECK(hit.confirmed && hit.lease != 0);
+  CHECK(hit.longest_node == hit.node && hit.longest_matched == 200);
   CHECK_OK(cairn_store_renew(store, hit.lease, 1000, &error));
   CHECK_OK(cairn_store_release(store, hit.lease, &error));
   CHECK_CODE(CAIRN_NOT_FOUND, cairn_store_renew(store, hit.lease, 1000, &error));

@@ -17,7 +17,7 @@ enum {
   kRowBytes = 2 * kHeadDim,
   kPieceBytes = kPieceTokens * kRowBytes,
   kSeed = 5,
-  kLooks = 5000  // Of a millisecond, at what is read in the background.
+  kLooks = 5000  // Each a millisecond long, at what is read in the background.
 };
 
 typedef struct Sparse {
@@ -409,7 +409,7 @@ static void CheckChild(Sparse* s) {
   CHECK_OK(cairn_sparse_session_fetch(s->session, &wanted, &view, &error));
 }
 
-// Of the first half of the branch, and then of all.
+// Extends from the first half of the branch to all of it.
 static void CheckExtend(void) {
   Sparse s;
   OpenSparse(&s);

@@ -13,8 +13,8 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "cairn/store.h"
+#include "sim/world.h"
 #include "tests/support/kv_pool.h"
 #include "tests/support/test_store.h"
 #include "wal/format.h"
@@ -28,10 +28,10 @@ using testing::Layout;
 
 constexpr char kPath[] = "store";
 constexpr uint64_t kSectorBytes = 512;
-constexpr uint64_t kSeed = 7;               // Of all KV.
+constexpr uint64_t kSeed = 7;               // Generates all KV.
 constexpr uint64_t kFillerTokens = 20'000;  // Zeros, so that a segment gets full of little.
 
-// KV of a row a token, and a state every now and then.
+// KV of one row per token, and a state every now and then.
 ModelSpec Model() {
   ModelSpec model = testing::TinyModel("rot");
   model.groups.push_back(LayerGroup::Recurrent(1, 24));
@@ -352,6 +352,7 @@ class BitRot {
     if (!opened.ok()) {
       ++result_.refused;
       Accept(damage, "open", opened.status());
+      TrySetAside(damage);
       return;
     }
     const std::optional<Contents> found = Read(damage, *opened);
@@ -378,6 +379,46 @@ class BitRot {
     } else {
       Violation(damage, "other contents, without a word; Verify " +
                             std::string(told ? "tells" : "has nothing to say"));
+    }
+  }
+
+  // With what is damaged set aside, each branch that is served is a beginning of what was written,
+  // and the next opening serves the same.
+  void TrySetAside(const Damage& damage) {
+    if (result_.refused % options_.set_aside_stride != 0) return;
+    const io::SimWorld machine = io::CrashWorld(*maker_.disk, io::CrashChoice::KeepAll());
+    if (damage.cut) CAIRN_CHECK(machine.disk->TruncateRaw(damage.path, *damage.cut).ok());
+    CAIRN_CHECK(machine.disk->WriteRaw(damage.path, damage.offset, damage.bytes).ok());
+    Options options = RotOptions(machine);
+    options.create_if_missing = false;
+    options.recovery = Recovery::kSetAside;
+    std::optional<Contents> before;
+    for (int opening = 0; opening < 2; ++opening) {
+      auto store = Store::Open(kPath, options);
+      if (!store.ok()) {
+        Accept(damage, "open with what is damaged set aside", store.status());
+        if (opening != 0) Violation(damage, "what was set aside is refused the next time");
+        return;
+      }
+      ++result_.set_aside;
+      const auto page = store->ListBranches("", "", SIZE_MAX);
+      if (!page.ok()) return Violation(damage, "set aside, and the list fails");
+      Contents found;
+      for (const BranchInfo& info : page->branches) {
+        const auto known = maker_.contents.find(info.name);
+        const std::optional<Content> content = ReadBranch(damage, *store, info);
+        if (!content.has_value()) continue;
+        const std::vector<TokenId>& tokens = content->tokens;
+        if (known == maker_.contents.end() || tokens.size() > known->second.tokens.size() ||
+            !std::equal(tokens.begin(), tokens.end(), known->second.tokens.begin())) {
+          Violation(damage, "set aside, and \"" + info.name + "\" is none that was written");
+        }
+        found[info.name] = *content;
+      }
+      if (before.has_value() && *before != found) {
+        Violation(damage, "set aside, and the next opening serves something else");
+      }
+      before = std::move(found);
     }
   }
 
@@ -432,7 +473,7 @@ class BitRot {
     });
   }
 
-  // Tokens, KV and states, each by itself; nothing when one of them was refused.
+  // Tokens, KV and states, each separately; nothing when one of them was refused.
   std::optional<Content> ReadBranch(const Damage& damage, Store& store, const BranchInfo& info) {
     bool all = true;
     const auto ok = [&](const char* who, const auto& result) {
@@ -504,7 +545,8 @@ std::string BitRotResult::ToString() const {
          std::to_string(cuts) + " cuts: " + std::to_string(refused) + " refused at opening, " +
          std::to_string(failed_reads) + " reads failed, " + std::to_string(told_by_verify) +
          " told by Verify, " + std::to_string(shortened) + " took the last group, " +
-         std::to_string(nothing) + " changed nothing (in" + where + ")";
+         std::to_string(set_aside) + " openings with it set aside, " + std::to_string(nothing) +
+         " changed nothing (in" + where + ")";
 }
 
 BitRotResult RunBitRot(const BitRotOptions& options) { return BitRot(options).Run(); }

@@ -2,7 +2,7 @@
 //
 // Property: what rots on the disk is named or does not matter. After one damage to one file of a
 // store, opening and reading give what was written or a Status that names the file, and Verify
-// tells of whatever a read refuses. Only the last group of a log that was not closed may go without
+// reports whatever a read refuses. Only the last group of a log that was not closed may go without
 // a word; with it the one before, if one damage (two sectors swapped) hits both.
 // Method: flips, sectors zeroed, swapped, taken from an earlier time or from another file, and
 // cuts, at places that are spread over all files.
@@ -22,6 +22,7 @@ void Check(const BitRotOptions& options) {
   EXPECT_EQ(result.violation, "");
   EXPECT_GT(result.refused, 0u);
   EXPECT_GT(result.failed_reads, 0u);
+  EXPECT_GT(result.set_aside, 0u);
   EXPECT_GT(result.nothing, 0u);
   EXPECT_EQ(result.nothing_in.count("MANIFEST"), 0u) << "all of it is under a checksum";
   EXPECT_EQ(result.nothing_in.count("index"), 0u) << "all of it is under a checksum";
@@ -29,10 +30,12 @@ void Check(const BitRotOptions& options) {
   ::testing::Test::RecordProperty("damages", std::to_string(result.tried()));
 }
 
-TEST(BitRot, OfAStoreThatWasClosed) { Check({.flip_stride = 13, .sector_stride = 3}); }
+TEST(BitRot, OfAStoreThatWasClosed) {
+  Check({.flip_stride = 13, .sector_stride = 3, .set_aside_stride = 11});
+}
 
 TEST(BitRot, OfAStoreThatWasKilled) {
-  Check({.killed = true, .flip_stride = 17, .sector_stride = 5});
+  Check({.killed = true, .flip_stride = 17, .sector_stride = 5, .set_aside_stride = 11});
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
 #include "base/io/file_util.h"
-#include "base/io/sim_world.h"
 #include "engine/follow/hint.h"
 #include "engine/manifest/manifest.h"
+#include "sim/world.h"
 #include "sstable/index_table.h"
 #include "sstable/index_writer.h"
 #include "sstable/snapshot_table.h"
@@ -69,7 +69,7 @@ class OneFile {
     } else {
       const auto [first, other] = std::ranges::mismatch(now_, bytes);
       const auto at = static_cast<uint64_t>(first - now_.begin());
-      // Of the byte before this one, too, which is being put right.
+      // The byte before this one differs as well, since it is being put right.
       auto last = bytes.size();
       while (last > at && now_[last - 1] == bytes[last - 1]) --last;
       CAIRN_CHECK(disk_->WriteRaw(path_, at, bytes.subspan(at, last - at)).ok());
@@ -410,7 +410,7 @@ std::vector<Instance> Instances() {
   return instances;
 }
 
-// Where a file has only zeros, lengths that are no multiple of it tell nothing that others do not.
+// Where a file has only zeros, lengths that are no multiple of it show nothing new.
 constexpr uint64_t kOfZeros = 64;
 
 class Rotter {

@@ -18,7 +18,7 @@ struct FormatRotOptions {
 
 struct FormatRot {
   std::string format;
-  uint64_t bytes = 0;  // Of the instance.
+  uint64_t bytes = 0;  // The instance's size.
   uint64_t flips = 0, cuts = 0;
   uint64_t refused = 0;    // A Status.
   uint64_t unchanged = 0;  // Exactly the original, so these bits do not matter.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: with any one bit flipped, or cut to any length, a file or a
-// frame of a table is refused with a Status that names it, or read exactly
-// as it was. Only if its owner has the checksum (frames, token blocks), or
-// people may edit it (OPTIONS), may it be read as something else.
+// Property: with any one bit flipped, or cut to any length, a file or a frame of a table is refused
+// with a Status that names it, or read exactly as it was. Only if its owner has the checksum
+// (frames, token blocks), or people may edit it (OPTIONS), may it be read as something else.
 // Method: an instance of every format, read by its own reader; here every 17th bit.
 #include "tests/crash/format_rot.h"
 

@@ -67,7 +67,7 @@ class History {
   void Acknowledge(Durability level) {
     if (level >= ack_level_) AcknowledgeAll();
   }
-  // Adds tokens to the state, and tells which KV comes with them.
+  // Adds tokens to the state, and returns the KV that comes with them.
   KvMemory Grow(BranchState* state, uint64_t count, bool samples);
   Name Pick(const StoreState& state);
   Durability Level();

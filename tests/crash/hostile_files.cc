@@ -16,9 +16,9 @@
 
 #include "base/core/check.h"
 #include "base/io/file_util.h"
-#include "base/io/sim_world.h"
 #include "engine/follow/hint.h"
 #include "engine/manifest/manifest.h"
+#include "sim/world.h"
 #include "sstable/index_writer.h"
 #include "sstable/lsm_index.h"
 #include "sstable/snapshot_table.h"
@@ -267,6 +267,25 @@ std::vector<HostileCase> HostileManifests(const io::SimDisk& base) {
       add(std::string(name) + " = " + Hex(value), manifest);
     }
   }
+  for (const sstable::LiveTable& table : whole.index) {
+    engine::IndexStep step{table.number, whole.index_sequence, whole.replay_from};
+    using OfStep = std::function<uint64_t*(engine::IndexStep&)>;
+    const std::vector<std::pair<const char*, OfStep>> of_step = {
+        {"table", [](engine::IndexStep& s) { return &s.table; }},
+        {"index_sequence", [](engine::IndexStep& s) { return &s.index_sequence; }},
+        {"segment", [](engine::IndexStep& s) { return &s.replay_from.segment; }},
+        {"offset", [](engine::IndexStep& s) { return &s.replay_from.offset; }}};
+    for (const auto& [name, field] : of_step) {
+      for (const uint64_t value : Values(*field(step), 8)) {
+        engine::IndexStep changed = step;
+        *field(changed) = value;
+        Manifest manifest = whole;
+        manifest.steps = {changed};
+        manifest.index.back().bytes += 1;  // Lost, and the step says how to do without it.
+        add(std::string("step ") + name + " = " + Hex(value), manifest);
+      }
+    }
+  }
   for (const uint64_t level : Values(whole.index[0].level, 4)) {
     Manifest manifest = whole;
     manifest.index[0].level = static_cast<uint32_t>(level);
@@ -436,7 +455,7 @@ std::string RunHostile(const io::SimDisk& base, const HostileCase& one, HostileM
   Options options = golden::GoldenOptions();
   options.world = std::make_shared<io::World>(machine.world());
   options.read_only = mode == HostileMode::kRead;
-  options.salvage = mode == HostileMode::kSalvage;
+  options.recovery = mode == HostileMode::kSetAside ? Recovery::kSetAside : Recovery::kRefuse;
   options.max_memory_bytes = 16 << 20;
   // A reader that believes that there is a writer goes by HINT.
   const auto lock = options.read_only ? machine.disk->Lock(std::string(kHostileStore) + "/LOCK")
@@ -458,7 +477,7 @@ std::string RunHostile(const io::SimDisk& base, const HostileCase& one, HostileM
 
 namespace {
 
-// Memory of a store with the least max_memory_bytes, and as much again for the test.
+// Memory of a store with the least max_memory_bytes, and the same amount for the test.
 constexpr uint64_t kMoreMemoryMax = 128u << 20;
 constexpr unsigned kSecondsMax = 60;
 
@@ -499,7 +518,7 @@ HostileSweep SweepHostile(uint64_t seed, size_t stride) {
   HostileSweep sweep;
   int told = 0;
   for (size_t i = seed % stride; i < cases.size(); i += stride) {
-    for (const auto mode : {HostileMode::kWrite, HostileMode::kRead, HostileMode::kSalvage}) {
+    for (const auto mode : {HostileMode::kWrite, HostileMode::kRead, HostileMode::kSetAside}) {
       ++sweep.runs;
       const std::string wrong = RunApart(*base, cases[i], mode);
       if (wrong.empty() || ++told > kToldMax) continue;

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_disk.h"
 #include "cairn/store.h"
+#include "sim/disk.h"
 
 namespace cairn::crash {
 
@@ -37,7 +37,7 @@ std::vector<HostileCase> HostileSmallFiles(const io::SimDisk& base);
 
 // Opens the store, asks it for everything, and goes on with it, as `mode` says. Returns a forbidden
 // result, or empty.
-enum class HostileMode { kRead, kWrite, kSalvage };
+enum class HostileMode { kRead, kWrite, kSetAside };
 std::string RunHostile(const io::SimDisk& base, const HostileCase& one, HostileMode mode);
 
 // Every `stride`-th of all cases, from one that `seed` says, in each mode and in a process of its

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: a store from elsewhere, whose files say anything under checksums that fit, is refused
-// or used, for writing, for reading and in a salvage: no call aborts, takes a minute, or takes
-// memory without bounds. Method: each case in a process of its own; a share of them here, drawn by
-// the seed, and more in hostile_slow_test.cc.
+// or used, for writing, for reading and with what is damaged set aside: no call aborts, takes a
+// minute, or takes memory without bounds. Method: each case in a process of its own; a share of
+// them here, drawn by the seed, and more in hostile_slow_test.cc.
 #include <gtest/gtest.h>
 
 #include "tests/crash/hostile_files.h"

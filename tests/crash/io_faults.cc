@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <functional>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/crash/scripts.h"
 
 namespace cairn::crash {

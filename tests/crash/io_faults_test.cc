@@ -2,7 +2,7 @@
 //
 // Property: whatever operation of the disk fails, once or from then on, the store neither crashes
 // nor hangs nor shows wrong bytes; every call says yes or names what is wrong; and when the disk is
-// well again, what was acknowledged at kPower is there, the state is one of the run's, reads work
+// well again, what was acknowledged at kPower survives, the state is one of the run's, reads work
 // also where the store is poisoned, and a store opened again keeps its promises.
 // Method: scripted runs on the simulated machine, one for each part of the engine; for every
 // operation of a run, reads and opens included, eight kinds of faults, each once and for ever,

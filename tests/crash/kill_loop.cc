@@ -35,7 +35,7 @@ class Follower {
     ++*right;
     return CheckTokens(*state);
   }
-  // When the writer is dead: what it acknowledged is there.
+  // When the writer is dead: what it acknowledged survives.
   std::string LookAtLast(const Reports& acknowledged) {
     if (const Status shown = Refresh(); !shown.ok()) return "follow the dead: " + shown.ToString();
     const auto state = ReadStore(store_);

@@ -36,12 +36,15 @@ Status Run(const std::string& command) {
 }  // namespace
 
 Result<LoopMount> LoopMount::Make(const std::string& type, uint64_t bytes) {
-  LoopMount mount(type);
+  LoopMount mount(type, bytes);
   std::filesystem::create_directory(mount.path());
-  std::ofstream(mount.image()).close();
-  std::filesystem::resize_file(mount.image(), bytes);
-  const std::string force = type == "xfs" ? " -q -f " : " -q -F ";
-  const Status made = Run("PATH=$PATH:/sbin:/usr/sbin mkfs." + type + force + mount.image());
+  Status made;
+  if (type != "tmpfs") {
+    std::ofstream(mount.image()).close();
+    std::filesystem::resize_file(mount.image(), bytes);
+    const std::string force = type == "ext4" ? " -q -F " : " -q -f ";
+    made = Run("PATH=$PATH:/sbin:/usr/sbin mkfs." + type + force + mount.image());
+  }
   const Status mounted = made.ok() ? mount.Mount() : made;
   if (!mounted.ok()) return Status(StatusCode::kInvalidState, std::string(mounted.message()));
   return mount;
@@ -49,6 +52,7 @@ Result<LoopMount> LoopMount::Make(const std::string& type, uint64_t bytes) {
 
 LoopMount::LoopMount(LoopMount&& other) noexcept
     : type_(other.type_),
+      bytes_(other.bytes_),
       scratch_(std::move(other.scratch_)),
       path_(other.path_),
       mounted_(std::exchange(other.mounted_, false)) {}
@@ -58,17 +62,46 @@ LoopMount::~LoopMount() {
 }
 
 Status LoopMount::Mount(const std::string& options) {
-  const Status status =
-      Run("mount -t " + type_ + " -o loop," + options + " " + image() + " " + path_);
+  const std::string what = type_ == "tmpfs"
+                               ? "size=" + std::to_string(bytes_) + "," + options + " none "
+                               : "loop," + options + " " + image() + " ";
+  const Status status = Run("mount -t " + type_ + " -o " + what + path_);
   mounted_ = status.ok();
   return status;
+}
+
+// By blocks that are only allocated, in ever smaller pieces; then by bytes.
+Status LoopMount::Fill() {
+  const int hog = open((path_ + "/hog").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (hog < 0) return Status(StatusCode::kIoError, path_ + "/hog: " + std::strerror(errno));
+  constexpr off_t kLargest = 16 << 20, kSmallest = 4096;
+  off_t end = 0;
+  for (off_t piece = kLargest; piece >= kSmallest;) {
+    if (fallocate(hog, 0, end, piece) == 0) {
+      end += piece;
+    } else {
+      piece /= 2;
+    }
+  }
+  const std::string bytes(kSmallest, 'x');
+  while (write(hog, bytes.data(), bytes.size()) > 0) {
+  }
+  fsync(hog);
+  close(hog);
+  return Status::Ok();
+}
+
+// What is freed counts as free with the next transaction.
+Status LoopMount::Empty() {
+  std::filesystem::remove(path_ + "/hog");
+  return Run("sync -f " + path_);
 }
 
 Status LoopMount::Remount(const std::string& options) {
   return Run("mount -o remount," + options + " " + path_);
 }
 
-// The kernel closes the last files of a killed process after its parent was told of its end.
+// The kernel closes the last files of a killed process after its parent learned of its end.
 Status LoopMount::Unmount() {
   Status status = Run("umount " + path_);
   for (int attempt = 0; !status.ok() && attempt < 100; ++attempt) {
@@ -91,7 +124,7 @@ Status LoopMount::LosePower() {
 }
 
 Status LoopMount::FindAnError() {
-  struct stat info{};
+  struct stat info {};
   if (stat(path_.c_str(), &info) != 0) return Status(StatusCode::kIoError, std::strerror(errno));
   const std::string device =
       std::filesystem::read_symlink("/sys/dev/block/" + std::to_string(major(info.st_dev)) + ":" +

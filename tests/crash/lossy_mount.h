@@ -2,7 +2,7 @@
 //
 // A file system in the memory of a process of its own, mounted through FUSE, that keeps after a
 // power cut what was synced and nothing else: of a file what fsync, fdatasync or a write with
-// O_DSYNC covered, of a directory the names that were there when it was synced.
+// O_DSYNC covered, of a directory the names that it had when it was synced.
 #pragma once
 
 #include <sys/types.h>

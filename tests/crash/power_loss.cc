@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/crash/history.h"
 #include "tests/crash/recover_twice.h"
 #include "tests/crash/scripts.h"
@@ -220,7 +220,7 @@ class PowerLoss {
     return std::move(*state);
   }
 
-  // A copy that was finished is there and right; of another one nothing wrong is.
+  // A finished copy exists and is right; an unfinished one shows nothing wrong.
   Status CheckCopy(const Found& found, const History& history, const Options& options) {
     const History::Copy& copy = *found.copy;
     if (copy.done && random_() % 8 != 0) return Status::Ok();  // Nothing touches it any more.

@@ -15,7 +15,7 @@ struct PowerLossResult {
   uint64_t states = 0;      // Disks recovered and checked; of one life no two are the same.
   uint64_t exhaustive = 0;  // Crash points of which every disk with whole writes was checked.
   uint64_t sampled = 0;     // Crash points with more unsynced writes than that.
-  uint64_t depths[3] = {0, 0, 0};  // Of `states`: found after so many crashes, less one.
+  uint64_t depths[3] = {0, 0, 0};  // By crashes before it, less one: how many of `states`.
   uint64_t copies = 0;             // Copies of a store that were opened as well.
   uint64_t second_recoveries = 0;  // Opened for writing, closed, and opened so again.
   // In the runs before; so they may matter.
@@ -29,7 +29,7 @@ struct PowerLossResult {
 struct PowerLossOptions {
   uint64_t seed = 1;
   uint64_t steps = 40;               // Operations of the run.
-  uint64_t states_max = UINT64_MAX;  // The run ends when so many disks were checked.
+  uint64_t states_max = UINT64_MAX;  // The run ends after this many checked disks.
   // At a point with so few unsynced writes every subset of them is tried.
   uint32_t exhaustive_writes_max = 12;
   uint64_t samples = 64;      // Disks drawn at other points...
@@ -39,8 +39,8 @@ struct PowerLossOptions {
   // Crashes in a row: after recovery the run goes on, beginning with the recovery, and is cut
   // again.
   uint32_t depth = 1;
-  uint64_t deeper_one_in = 64;  // Of the states, ...
-  uint32_t deeper_max = 6;      // ...and so many of each run.
+  uint64_t deeper_one_in = 64;  // One of this many states, ...
+  uint32_t deeper_max = 6;      // ...and this many of each run.
   // Canaries, each of which the check must find: a disk that lies, and operations that are taken
   // for acknowledged which were not at kPower.
   bool drop_syncs = false;

@@ -36,7 +36,7 @@ TEST(PowerLossSlow, LongRunsAndCrashesInARow) {
   EXPECT_GT(all.depths[2], 0U);
 }
 
-// Of 23 commits one tries each operation; all at once: tools/soak script-crashes.
+// One commit in 23 tries each operation; all at once: tools/soak script-crashes.
 TEST(PowerLossSlow, EveryScriptWithEverySubset) {
   const PowerLossResult all = RunScriptCuts({.seed = testing::TestSeed(), .point_stride = 23});
   std::printf("%s\n", all.Counts().c_str());

@@ -4,13 +4,11 @@
 // of the operations, that prefix contains everything acknowledged at kPower, every KV byte is
 // right, read-only openings write nothing, and opening twice finds the same, the second time with
 // nothing left to do. A finished copy is whole, an unfinished one opens as the store was or not at
-// all.
-// Method: random and scripted runs on the simulated machine, from its making to
-// its closing; before every disk operation the power is cut, and of the unsynced
-// writes every subset survives, or drawn ones when there are many, or torn ones.
-// Recovery is cut again, up to three crashes deep. No two counted disks of one
-// life are the same. The same check must fail on a disk that acknowledges syncs
-// without doing them, and where weaker acknowledgements are taken for kPower.
+// all. Method: random and scripted runs on the simulated machine, from its making to its closing;
+// before every disk operation the power is cut, and of the unsynced writes every subset survives,
+// or drawn ones when there are many, or torn ones. Recovery is cut again, up to three crashes deep.
+// No two counted disks of one life are the same. The same check must fail on a disk that
+// acknowledges syncs without doing them, and where weaker acknowledgements are taken for kPower.
 #include "tests/crash/power_loss.h"
 
 #include <gmock/gmock.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The load while something is crashed on a real disk: a writer that appends for ever and reports
-// what was acknowledged, and the check that it is there. Tokens follow from branch and position, KV
+// what was acknowledged, and the check that it survived. Tokens follow from branch and position, KV
 // from the tokens.
 #pragma once
 
@@ -24,7 +24,7 @@ struct WriterOptions {
 };
 Options StoreOptionsOf(const WriterOptions& options);
 
-// Acknowledged: the branch has so many tokens. Before it is rewound: it has no fewer from now on.
+// Acknowledged: the branch has this many tokens. Before it is rewound: it has no fewer from now on.
 struct Report {
   uint64_t branch = 0;
   uint64_t length = 0;
@@ -39,9 +39,9 @@ Status WriteUntilTheEnd(const std::string& path, const WriterOptions& options, u
                         const std::function<bool(const Report&)>& report);
 
 // A child process that writes. `live` runs when it has acknowledged something, `crash` after that;
-// then the child is killed, if it has not ended by itself. Its acknowledgements go to
-// `acknowledged`, on top of earlier ones for the same store. If a `crash` is given,
-// acknowledgements reported after it began are not binding.
+// then the child is killed, if it has not ended before. Its acknowledgements go to `acknowledged`,
+// on top of earlier ones for the same store. If a `crash` is given, acknowledgements reported after
+// it began are not binding.
 enum class WriterEnd : uint8_t {
   kKilled,   // By SIGKILL: nobody but us sends that.
   kRefused,  // Something failed.

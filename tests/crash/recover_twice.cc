@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 
 namespace cairn::crash {
 namespace {
@@ -24,9 +24,9 @@ std::string ChangeBySecondRecovery(const std::string& path, Options options) {
   auto& disk = *std::const_pointer_cast<io::SimDisk>(
       std::static_pointer_cast<const io::SimDisk>(options.world->files));
   std::string change;
-  std::map<std::string, std::vector<std::byte>> before;  // Of written files.
+  std::map<std::string, std::vector<std::byte>> before;  // Written files.
   disk.set_on_operation([&](const io::SimOperation& operation) {
-    // Of a rename the old name: no segment in use may become a spare one.
+    // A rename counts by its old name: no segment in use may become a spare one.
     const std::string name = operation.path.substr(0, operation.path.find(" to "));
     const auto is = [&](const char* what) { return name.find(what) != std::string::npos; };
     if (is("/HINT") || is("/MANIFEST-") || is("/spare-")) return;

@@ -9,14 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/crash/recover_twice.h"
 #include "tests/crash/scripts.h"
 
 namespace cairn::crash {
 namespace {
 
-// A run notes the disks of so many operations, and they are checked when it has ended; then it is
+// A run notes the disks of this many operations, and they are checked when it has ended; then it is
 // run again for the next. That bounds the memory for disks that wait.
 constexpr uint64_t kOperationsOfARun = 32;
 

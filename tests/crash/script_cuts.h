@@ -14,8 +14,8 @@ namespace cairn::crash {
 
 struct ScriptCutsOptions {
   std::vector<std::string> scripts{};  // Empty: all.
-  uint64_t seed = 1;                   // Of all draws, and of the first operation with a stride.
-  uint64_t states_max = UINT64_MAX;    // Ends when so many disks were checked.
+  uint64_t seed = 1;                   // Begins all draws; picks the first operation with a stride.
+  uint64_t states_max = UINT64_MAX;    // Ends after this many checked disks.
   uint64_t point_stride = 1;           // Every how many disk operations the power is cut.
   // As in PowerLossOptions.
   uint32_t exhaustive_writes_max = 12;

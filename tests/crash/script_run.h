@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/io/sim_world.h"
 #include "cairn/store.h"
+#include "sim/world.h"
 #include "tests/crash/history.h"
 
 namespace cairn::crash {
 
 class ScriptRun {
  public:
-  // `possible`: what the store may hold; `made`: it is there.
+  // `possible`: what the store may hold; `made`: it exists.
   ScriptRun(io::SimWorld machine, Options options, std::vector<StoreState> possible, bool made,
             bool claim_memory)
       : machine_(std::move(machine)),
@@ -62,19 +62,19 @@ class ScriptRun {
   // Appends to one branch and drops another: both or none.
   void WriteBoth(const std::string& grown, const std::string& dropped);
   void CommitDraft(const std::string& name, uint64_t count);
-  // A copy that is said to be made is there and holds what the store holds.
+  // A copy that was reported made exists and holds what the store holds.
   void Copy(const std::string& path);
   // Another reader beside this store.
   void Follow();
 
   // --- For the test
   void Live(const std::function<void(ScriptRun&)>& script);
-  // The disk is well again: what was promised is there, and the store works.
+  // The disk is well again: what was promised survives, and the store works.
   void Judge();
   const std::string& violation() const { return violation_; }
   bool met_poison() const { return met_poison_; }
   bool met_refusal() const { return met_refusal_; }
-  // Of the store that is open, or was last.
+  // The metrics of the store that is open, or was last.
   StoreMetrics metrics() const { return store_.core() != nullptr ? store_.Metrics() : metrics_; }
 
   // As long as nothing was refused: the states the store went through, the present one last, and

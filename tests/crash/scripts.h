@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_world.h"
 #include "cairn/options.h"
+#include "sim/world.h"
 #include "tests/crash/script_run.h"
 
 namespace cairn::crash {
@@ -27,7 +27,7 @@ struct Script {
 
 std::vector<Script> Scripts();
 std::vector<std::string> ScriptNames();
-// Of the stores of all scripts, before Script::configure.
+// What the stores of all scripts have, before Script::configure.
 Options SmallOptions();
 
 class Starts {

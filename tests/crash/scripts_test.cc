@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: without a fault or a crash every script does what it is there for, so that what cuts
-// and fails its operations meets that part of the engine.
+// Property: without a fault or a crash every script does its job, so that what cuts and fails its
+// operations meets that part of the engine.
 #include "tests/crash/scripts.h"
 
 #include <gtest/gtest.h>

@@ -161,7 +161,7 @@ TEST_P(AppendTest, FillIsChecked) {
   EXPECT_TRUE(HasKv(chat_, model_, 0, 8));
 }
 
-// Of positions that are there in part, each record is written by itself.
+// Where some positions exist already, each record is written separately.
 TEST_P(AppendTest, AFillOfManyRecordsWaitsForTheLog) {
   const ModelSpec wide = WideModel();
   Branch branch = Create(Register(wide), "wide");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: branches are cheap, independent heads on shared content. A fork at any position shows
-// what was there, whatever becomes of its source; names are unique in their namespace; what nobody
-// reaches is freed.
+// what its source had there, whatever becomes of its source; names are unique in their namespace;
+// what nobody reaches is freed.
 // Method: small trees in every world, looked at before and after reopening.
 #include "tests/engine/engine_test.h"
 

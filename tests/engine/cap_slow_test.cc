@@ -4,9 +4,9 @@
 // unlinked and still open. Method: threads that append, rewind, drop and compact on the real disk,
 // until ten times the cap was written; beside them one that looks at the directory every 10 ms.
 //
-// A look takes time, in which files come and go; so it looks twice. Files that were there both
-// times were there in between, all at once, with at least the smaller of the two numbers of blocks:
-// that sum must not exceed the cap.
+// A look takes time, in which files come and go; so it looks twice. Files seen both times existed
+// in between, all at once, with at least the smaller of the two numbers of blocks: that sum must
+// not exceed the cap.
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,7 +85,7 @@ class Watch {
  private:
   uint64_t most_ = 0;
   int looks_ = 0;
-  std::jthread thread_;  // Last, so that the others are there when it begins.
+  std::jthread thread_;  // Last, so that the others exist when it begins.
 };
 
 class CapOnDiskTest : public WorldTest {};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a store at its cap goes on working. Work that gives space back
-// always finds room, in the reserve, for its own writes: the log is given
-// back and tables are rewritten, however full of live content the store
-// is, and freed space can be used again. Method: small caps, content that
-// no codec packs, and the ledger; cap_slow_test.cc looks at blocks.
+// Property: a store at its cap goes on working. Work that gives space back always finds room, in
+// the reserve, for its own writes: the log is given back and tables are rewritten, however full of
+// live content the store is, and freed space can be used again. Method: small caps, content that no
+// codec packs, and the ledger; cap_slow_test.cc looks at blocks.
 #include <algorithm>
 #include <deque>
 
+#include "base/core/text.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -301,6 +301,77 @@ void TakeAll(io::SimWorld& machine, const std::string& path) {
   ASSERT_EQ(StatusCode::kNoSpace, status.code()) << status.ToString();
 }
 
+// A store of defaults on disks of all sizes: it takes content, gives space back, and is refused by
+// what the disk has.
+TEST(FullDiskInSimulationTest, AStoreOfDefaultsBeginsOnAnyDisk) {
+  struct Disk {
+    uint64_t capacity_bytes, segment_bytes;
+  };
+  for (const auto [capacity_bytes, segment_bytes] :
+       {Disk{4 << 20, 256 << 10}, Disk{40 << 20, 1 << 20}, Disk{262 << 20, 8 << 20},
+        Disk{uint64_t{4} << 30, 64 << 20}}) {
+    SCOPED_TRACE(std::to_string(capacity_bytes) + " bytes");
+    io::SimDiskOptions disk;
+    disk.capacity_bytes = capacity_bytes;
+    io::SimWorld machine = io::MakeSimWorld(5, disk);
+    Options options;
+    options.create_if_missing = true;
+    options.world = std::make_shared<io::World>(machine.world());
+    const ModelSpec model = WideModel();
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+    EXPECT_EQ(segment_bytes, store.Metrics().segment_bytes);
+    ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
+    for (int round = 0; round < 3; ++round) {
+      ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+      ASSERT_OK(AppendSome(chat, model, 0, 100));
+      EXPECT_TRUE(HasKv(chat, model, 0, 100));
+      ASSERT_OK(chat.Drop());
+    }
+    // Another size is the user's to choose; the store has its own by then.
+    ASSERT_OK(store.Close());
+    ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
+    EXPECT_EQ(segment_bytes, store.Metrics().segment_bytes);
+    ASSERT_OK(store.Close());
+  }
+}
+
+TEST(FullDiskInSimulationTest, AStoreOfDefaultsFollowsASmallCap) {
+  io::SimWorld machine = io::MakeSimWorld(5);
+  Options options;
+  options.create_if_missing = true;
+  options.max_bytes = 20 << 20;
+  options.world = std::make_shared<io::World>(machine.world());
+  {
+    ASSERT_OK_ASSIGN(const Store store, Store::Open("/store", options));
+    EXPECT_EQ(512u << 10, store.Metrics().segment_bytes);
+  }
+  options.segment_bytes = 64 << 20;
+  EXPECT_FAILS(Store::Open("/other", options), StatusCode::kInvalidArgument,
+               "room for 10 segments");
+  options.max_bytes = 2 << 20;
+  options.segment_bytes = 0;
+  EXPECT_FAILS(Store::Open("/other", options), StatusCode::kInvalidArgument,
+               "segment_bytes is 262144");
+}
+
+// As `df -h` says it, whatever the store has promised to its own files.
+TEST(FullDiskInSimulationTest, TheRefusalSaysWhatTheDiskHas) {
+  io::SimDiskOptions disk;
+  disk.capacity_bytes = 40 << 20;
+  io::SimWorld machine = io::MakeSimWorld(6, disk);
+  Options options;
+  options.create_if_missing = true;
+  options.segment_bytes = 16 << 20;  // Too large for it.
+  options.world = std::make_shared<io::World>(machine.world());
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  const Status refused = store.RegisterModel(TinyModel()).status();
+  ASSERT_EQ(StatusCode::kNoSpace, refused.code()) << refused.ToString();
+  ASSERT_OK_ASSIGN(const io::DiskSpace space, machine.disk->Space("/store"));
+  EXPECT_NE(refused.message().find("the disk has " + BytesText(space.free_bytes) + " available"),
+            std::string::npos)
+      << refused.message();
+}
+
 // Others may take the disk space that is left for giving space back.
 TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   io::SimDiskOptions disk;
@@ -337,8 +408,8 @@ TEST(FullDiskInSimulationTest, WithoutRoomForTablesNothingIsLost) {
   ASSERT_OK(store.Close());
 }
 
-// The disk that is full of what is alive has room for what gives the log back; and of what is
-// dropped all comes back, again and again.
+// A disk full of live data still has room to reclaim the log, and all that is dropped comes back,
+// again and again.
 TEST(FullDiskInSimulationTest, IsFullOnlyAsLongAsItIsFull) {
   io::SimDiskOptions disk;
   disk.capacity_bytes = 6 << 20;

@@ -69,7 +69,7 @@ TEST_P(CheckpointTest, HoldsWhatWasThereAndNothingLater) {
     EXPECT_EQ(info.sequence, copy.Metrics().last_sequence);
     EXPECT_EQ("", copy.recovery_note());
     CheckStore(copy, model);
-    // It goes on by itself.
+    // The copy goes on independently.
     ASSERT_OK_ASSIGN(Branch other, copy.FindBranch("late"));
     ASSERT_OK(AppendSome(other, model, 12, 50, kSeed + 1));
     ASSERT_OK(copy.Compact());
@@ -79,6 +79,60 @@ TEST_P(CheckpointTest, HoldsWhatWasThereAndNothingLater) {
   ASSERT_OK_ASSIGN(const Store copy, OpenAt(Target()));
   ASSERT_OK_ASSIGN(const Branch other, copy.FindBranch("late"));
   EXPECT_EQ(62U, *other.length());
+}
+
+// A copy of three tokens took a whole segment.
+TEST_P(CheckpointTest, TakesWhatIsWrittenAndOpensInEveryMode) {
+  const ModelSpec model = WideModel();
+  FillStore(store_, model);
+  ASSERT_OK(store_.Close());
+  ASSERT_OK_ASSIGN(store_, OpenAt(world_->path()));  // Another segment, of which little is used.
+  Branch late = Find("late");
+  ASSERT_OK(AppendSome(late, model, 12, 3));
+  ASSERT_OK_ASSIGN(const CheckpointInfo info, store_.Checkpoint(Target()));
+  uint64_t bytes = 0;
+  ASSERT_OK_ASSIGN(const auto names, files().List(Target() + "/log"));
+  for (const std::string& name : names) {
+    ASSERT_OK_ASSIGN(const io::FileInfo file, files().Info(Target() + "/log/" + name));
+    bytes += file.bytes;
+  }
+  EXPECT_EQ(info.copied_bytes, bytes);
+  const auto check = [&](const Store& copy, uint64_t tokens) {
+    ASSERT_OK_ASSIGN(const Branch branch, copy.FindBranch("late"));
+    EXPECT_EQ(tokens, *branch.length());
+    EXPECT_TRUE(HasKv(branch, model, 0, tokens));
+    ASSERT_OK_ASSIGN(const VerifyReport report, copy.Verify(VerifyLevel::kAll));
+    EXPECT_EQ(0U, report.damages.size());
+    EXPECT_EQ("", copy.recovery_note());
+  };
+  const auto follow = [&](Recovery recovery) {
+    Options options = world_->options();
+    options.create_if_missing = false;
+    options.read_only = true;
+    options.recovery = recovery;
+    return Store::Open(Target(), options);
+  };
+  for (const Recovery recovery : {Recovery::kRefuse, Recovery::kSetAside}) {
+    ASSERT_OK_ASSIGN(const Store looked_at, follow(recovery));
+    check(looked_at, 15);
+  }
+  for (uint64_t tokens = 15; tokens < 18; ++tokens) {
+    ASSERT_OK_ASSIGN(Store copy, OpenAt(Target()));
+    check(copy, tokens);
+    ASSERT_OK_ASSIGN(Branch grows, copy.FindBranch("late"));
+    ASSERT_OK(AppendSome(grows, model, tokens, 1));
+    ASSERT_OK(copy.Flush());
+    ASSERT_OK_ASSIGN(const Store beside, follow(Recovery::kRefuse));
+    check(beside, tokens + 1);
+    if (tokens == 16) {
+      ASSERT_OK(copy.Compact());
+    }
+    const std::string again = Target("again-" + std::to_string(tokens));
+    ASSERT_OK(copy.Checkpoint(again));
+    ASSERT_OK_ASSIGN(const Store copied_again, OpenAt(again));
+    check(copied_again, tokens + 1);
+    ASSERT_OK(copy.Close());
+  }
 }
 
 TEST_P(CheckpointTest, LinkedTablesOutliveTheStoreThatMadeThem) {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/io/executor.h"
-#include "engine/store_core.h"
+#include "engine/store/store_core.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -32,7 +32,7 @@ class CloseTest : public WorldTest {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, CloseTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
 
-// Of each call on `store` and `branch`, the codes that are not kInvalidState.
+// Returns the codes other than kInvalidState, for each call on `store` and `branch`.
 std::string NotRefused(Store& store, Branch& branch, ModelId model) {
   const std::vector<TokenId> tokens = {1};
   KvSet kv(TinyModel(), Layout::kContiguous, 4, 1);
@@ -126,9 +126,7 @@ TEST_P(CloseTest, CloseFinishesBorrowedAndCoalescedAppends) {
 }
 
 TEST_P(CloseTest, DestructionClosesToo) {
-  {
-    Store gone = std::move(store_);
-  }
+  { Store gone = std::move(store_); }
   store_ = Store();
   Reopen();
   EXPECT_TRUE(HasKv(Find("chat"), model_, 0, 4));

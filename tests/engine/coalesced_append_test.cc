@@ -297,7 +297,7 @@ TEST(CoalescedAppendFaultTest, ALimitEndsWhileTheLogHasNoRoom) {
   EXPECT_FAILS(chat.AppendSync(MakeDelta(Tokens(2)), {.timeout_ns = kLimitNs}),
                StatusCode::kDeadlineExceeded, "no room yet");
   EXPECT_FALSE(coalesced.done());
-  KvSet part(model, Layout::kContiguous, 1, 3);  // Of it one is there.
+  KvSet part(model, Layout::kContiguous, 1, 3);  // Has one position that exists.
   EXPECT_FAILS(chat.Fill(*part.View(1, 3), {.timeout_ns = kLimitNs}), StatusCode::kDeadlineExceeded,
                "no room yet");
   EXPECT_FAILS(talk.Fill(*part.View(1, 3), {.timeout_ns = kLimitNs}), StatusCode::kDeadlineExceeded,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: observers are told of each op that was committed, once, with what it is about, and
-// again by a replay; what is refused leaves no trace and is tried again as the policy says. Method:
-// a committer on a log of its own, with a host that refuses and waits as it is told.
+// Property: each committed op is reported to observers, once, with what it is about, and again by a
+// replay; what is refused leaves no trace and is tried again as the policy says. Method: a
+// committer on a log of its own, with a host that refuses and waits as the test says.
 #include "engine/commit/committer.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "engine/commit/replayer.h"
 #include "engine/metrics/commit_counters.h"
-#include "engine/tree/decisions.h"
+#include "engine/tree/ops/decisions.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
@@ -64,6 +64,7 @@ class Host final : public CommitHost {
     logged_ = slot.sequence;
   }
   void OnRefused(const Status& /*status*/) override { ++refused_; }
+  bool HasRoomAgain() override { return false; }
   Status WaitForLog(uint64_t /*bytes*/, uint64_t /*deadline_ns*/) override {
     if (held_ > 0) --held_;
     ++waits_;
@@ -212,7 +213,7 @@ TEST_F(CommitterTest, AReplayTellsThoseThatWantToKnow) {
   ordered_.told_.clear();
 
   Tree replayed;
-  Replayer replayer(&replayed, &committer_, 0);
+  Replayer replayer(&replayed, &committer_, 0, /*lossy=*/false);
   wal::RecoveryOptions options;
   options.directory = log_.options.directory;
   options.store = log_.options.store;

@@ -18,7 +18,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, ConcurrencyTest, ::testing::ValuesIn([] {
                          }()),
                          NameOf);
 
-// A restore may come between the moment a record has its place and the moment its bytes are there.
+// A restore may come between the moment a record has its place and the moment its bytes are
+// written.
 TEST_P(ConcurrencyTest, ReadersBesideAWriter) {
   const ModelSpec model = WideModel();
   Branch chat = Create(Register(model), "chat");

@@ -9,7 +9,7 @@
 #include "base/codec/fields.h"
 #include "base/io/file_util.h"
 #include "engine/manifest/manifest.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
 #include "wal/format.h"
 #include "wal/log.h"

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/io/file_util.h"
-#include "base/io/sim_world.h"
-#include "engine/constants.h"
-#include "engine/store_core.h"
-#include "engine/tree/path.h"
+#include "engine/config/constants.h"
+#include "engine/store/store_core.h"
+#include "engine/tree/memory/path.h"
+#include "sim/world.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -78,7 +78,7 @@ class DerivedTest : public WorldTest {
     chat_ = Find("chat");
   }
   uint64_t Tables() { return store_.Metrics().tables; }
-  // So many are left once what nothing needs is deleted.
+  // This many are left once what nothing needs is deleted.
   void ExpectTables(uint64_t tables) {
     ASSERT_OK(store_.Compact());
     EXPECT_EQ(tables, Tables());

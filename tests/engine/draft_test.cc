@@ -5,7 +5,7 @@
 // threads; committed with fewer tokens; aborted.
 #include <thread>
 
-#include "engine/store_core.h"
+#include "engine/store/store_core.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -174,9 +174,7 @@ TEST_P(DraftTest, NoMemoryToStage) {
   EXPECT_FAILS(chat_.BeginAppend(2), StatusCode::kOutOfMemory, "staging memory of ");
   memory.refuse = false;
   EXPECT_EQ(0u, store_.core()->staging().used_bytes());
-  {
-    ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(2));
-  }
+  { ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(2)); }
   ASSERT_OK(store_.Close());
   chat_ = Branch();
   store_ = Store();

@@ -10,7 +10,7 @@
 #include <map>
 #include <random>
 
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 
 namespace cairn::engine {
 namespace {

@@ -100,6 +100,26 @@ TEST_P(EvictTest, TheKvThatWasNotUsedForLongestGoesAndItsTokensStay) {
   EXPECT_TRUE(store_.Verify(VerifyLevel::kAll)->damages.empty());
 }
 
+// Each of them is in memory only as long as its branch is.
+TEST_P(EvictTest, NamespacesThatMemoryHasForgottenAreEvictedFrom) {
+  Options options = world_->options();
+  options.max_bytes = 8 << 20;
+  options.evict = Evict::kKv;
+  options.tree_memory_bytes = 0;
+  options.replay_records_max = 20;
+  Reopen(options);
+  constexpr int kNamespaces = 64;
+  constexpr uint64_t kTokens = 32;  // 256 KiB: twice the room.
+  for (int i = 0; i < kNamespaces; ++i) {
+    ASSERT_OK_ASSIGN(Branch branch,
+                     store_.CreateBranch(model_id_, {.name = "x", .ns = std::to_string(i)}));
+    ASSERT_OK(AppendSome(branch, model_, 0, kTokens)) << i;
+  }
+  EXPECT_TRUE(Lacks(*store_.FindBranch("x", "0"), 0, kTokens));
+  EXPECT_TRUE(HasKv(*store_.FindBranch("x", "63"), model_, 0, kTokens));
+  EXPECT_EQ(size_t{kNamespaces}, store_.Namespaces()->size());
+}
+
 TEST_P(EvictTest, WithoutLeaveAnAppendBeyondTheCapIsRefused) {
   SetRoom(1, Evict::kNever);
   Branch first = MakeFull("first");
@@ -204,7 +224,7 @@ TEST_P(EvictTest, WhatAnotherBranchNeedsStays) {
   ASSERT_OK(AppendSome(left, model_, 6, kEach));
   ASSERT_OK_ASSIGN(Branch right, left.ForkAt(10, {.name = "right", .ns = "t"}));
   ASSERT_OK(AppendSome(right, model_, 10, kEach));
-  // Of base the tail that no fork has; of left then what right does not have.
+  // First the tail of base that no fork has, then what left has and right does not.
   Branch more = MakeFull("more");
   while (Held() > 290'000 / 4 * 3) world_->world().scheduler->Sleep(1'000'000);
   EXPECT_TRUE(Lacks(base, 6, 8));
@@ -232,7 +252,7 @@ TEST_P(EvictTest, WhatIsGoneComesBackByFill) {
   ASSERT_OK(AppendSome(more, model_, kEach, kEach));
   ASSERT_TRUE(Lacks(fork, 0, 13));
   ASSERT_OK(more.Drop());
-  // In the middle first, then all of it: what is there already is left alone.
+  // In the middle first, then all of it: existing KV is left alone.
   KvSet kv(model_, Layout::kNhd, 0, 13);
   kv.Write(kSeed, 0, 13);
   ASSERT_OK(fork.Fill(*kv.View(3, 4)));
@@ -489,15 +509,19 @@ TEST_P(ExpiryTest, ABranchThatWasNotUsedForItsTimeIsDropped) {
   Reopen();
   EXPECT_EQ(2u * kHourNs, Again("longer").Info()->keep.ttl_ns);
   Sleep(700);
+  EXPECT_OK(Again("longer").Info()) << "an opening is a use";
+  Sleep(7200);
   EXPECT_FAILS(store_.FindBranch("longer", "t"), StatusCode::kNotFound);
   EXPECT_OK(Again("pinned").Info());
   EXPECT_EQ(1u, store_.Metrics().expired_branches);
-  // Branches that expire while the store is closed are dropped when it is open again.
+  // A branch whose time passes while the store is closed has it once more when it is open again.
   ASSERT_OK(Again("pinned").SetKeep({.ttl_ns = kHourNs}));
   ASSERT_OK(store_.Close());
   Sleep(7200);
   Reopen();
-  Sleep(2);
+  Sleep(3590);
+  EXPECT_OK(store_.FindBranch("pinned", "t"));
+  Sleep(15);
   EXPECT_FAILS(store_.FindBranch("pinned", "t"), StatusCode::kNotFound);
 }
 

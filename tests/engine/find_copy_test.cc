@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: copies of a store have its index of prefixes, and followers know its files.
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

@@ -64,6 +64,65 @@ TEST_P(FindFollowTest, WhatItShows) {
   EXPECT_EQ(300u, AskOf(follower, first).matched);
 }
 
+// What was indexed under less words stays, and a reader learns the words with the next Refresh.
+TEST_P(FindFollowTest, ACompletedModelKeepsItsPrefixes) {
+  const std::vector<TokenId> before = Tokens(300, 5), after = Tokens(200, 6);
+  Make("before", before);
+  ASSERT_OK(store_.Compact());
+  Store follower = Follow();
+  ModelSpec more = spec_;
+  ASSERT_TRUE(more.groups[0].inv_freq.empty());
+  more.groups[0].inv_freq = {1.0F, 0.5F};
+  more.groups[0].mscale = 1.5F;
+  EXPECT_EQ(model_, Register(more));
+  Make("after", after);
+  ASSERT_OK(store_.Flush());
+  ASSERT_OK_ASSIGN(const ModelInfo old, follower.GetModel(model_));
+  EXPECT_TRUE(old.spec == spec_);
+  ASSERT_OK(follower.Refresh());
+  ASSERT_OK_ASSIGN(const ModelInfo info, follower.GetModel(model_));
+  EXPECT_TRUE(info.spec == more);
+  EXPECT_EQ(300u, AskOf(follower, before).matched);
+  EXPECT_EQ(200u, AskOf(follower, after).matched);
+  EXPECT_EQ(300u, Ask(before).restorable);
+  SealAndReopen();  // Registers the model with less words again.
+  EXPECT_EQ(300u, Ask(before).restorable);
+  EXPECT_EQ(200u, Ask(after).restorable);
+}
+
+// Beside a writer that was still making its index a follower said that it indexes nothing.
+TEST_P(FindFollowTest, AnIndexThatIsStillMadeIsNotComplete) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  ASSERT_OK(store_.Close());
+  Options options = FindingOptions();
+  options.index = Index::kNone;
+  ASSERT_OK_ASSIGN(store_, world_->Open(options));
+  Make("chat", ids);
+  ASSERT_OK(store_.Compact());  // A manifest without hints.
+  EXPECT_FAILS(Follow().FindPrefix(Query(ids)), StatusCode::kInvalidState, "indexes nothing");
+  ASSERT_OK(store_.Close());
+  EXPECT_FAILS(Follow().FindPrefix(Query(ids)), StatusCode::kInvalidState, "indexes nothing");
+  options.index = FindingOptions().index;
+  ASSERT_OK_ASSIGN(store_, world_->Open(options));
+  Store follower = Follow();
+  for (const bool memory_only : {true, false}) {
+    PrefixQuery query = Query(ids);
+    query.memory_only = memory_only;
+    const auto hit = follower.FindPrefix(query);
+    if (hit.status().code() == StatusCode::kBusy) continue;  // It is made already.
+    ASSERT_OK(hit);
+    EXPECT_EQ(hit->complete, hit->found());
+  }
+  PrefixHit hit;
+  for (int i = 0; i < 1000 && !hit.found(); ++i) {
+    ASSERT_OK(store_.Compact());
+    ASSERT_OK(follower.Refresh());
+    hit = AskOf(follower, ids);
+    EXPECT_EQ(hit.complete, hit.found());
+  }
+  EXPECT_EQ(300u, hit.matched);
+}
+
 TEST_P(FindFollowTest, AHitIsOfWhatWasShown) {
   const std::vector<TokenId> ids = Tokens(300, 5), other = Like(ids, 100, 200, 6);
   Branch chat = Make("chat", ids);
@@ -89,8 +148,8 @@ TEST_P(FindFollowTest, AHitIsOfWhatWasShown) {
   EXPECT_EQ(100u, AskOf(follower, ids).matched);
 }
 
-// The writer has given files back when a hit is restored that is told of as confirmed: what is
-// there by then has other tokens. Method: no file of the hit was opened before, which one that was
+// The writer has given files back when a hit that was reported as confirmed is restored: the files
+// then have other tokens. Method: no file of the hit was opened before, which one that was
 // confirmed has seen to.
 TEST_P(FindFollowTest, WhatIsRestoredIsOfTheHit) {
   const std::vector<TokenId> ids = Tokens(320, 5), other = Like(ids, 100, 220, 6);

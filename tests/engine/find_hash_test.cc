@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the hash of a prefix is what engine/reuse/FORMAT.md says, byte by byte and for ever,
+// Property: the hash of a prefix is what engine/find/FORMAT.md says, byte by byte and for ever,
 // and depends on all that it should: ids, their order, content spans with their offsets, the model,
 // the store, the namespace; and on nothing that comes behind. Records come back as they were put,
 // and what is none is refused. The filter never forgets.
@@ -9,9 +9,9 @@
 #include <cstring>
 #include <set>
 
-#include "engine/reuse/hint_records.h"
-#include "engine/reuse/prefix_filter.h"
-#include "engine/reuse/prefix_hash.h"
+#include "engine/find/hint_records.h"
+#include "engine/find/prefix_filter.h"
+#include "engine/find/prefix_hash.h"
 #include "tests/support/test_store.h"
 
 namespace cairn::testing {

@@ -5,8 +5,8 @@
 // gets through with it.
 #include <cerrno>
 
-#include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
+#include "sim/world.h"
 #include "sstable/table_files.h"
 #include "tests/engine/find_test.h"
 

@@ -4,7 +4,7 @@
 // append, trim, join, eviction or expiry changes it, while its owner goes on as if there were no
 // lease. A drop of all that needs it wins. Leases end by themselves, are bounded, and no restart
 // knows them.
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {
@@ -66,6 +66,42 @@ TEST_P(FindLeaseTest, HoldsKvAgainstEviction) {
   EXPECT_EQ(1000u, lost.matched);
   EXPECT_LT(lost.restorable, 1000u);
   EXPECT_FAILS(store_.Restore(lost, request), StatusCode::kEvicted);
+}
+
+// The bug: after the last branch was dropped Renew was Ok, and the bytes of the lease counted until
+// its time was over, so that live hits got none.
+TEST_P(FindLeaseTest, IsOverWhenTheContentIsDropped) {
+  const std::vector<TokenId> ids = Tokens(300, 5);
+  for (const bool reopened : {false, true}) {
+    for (const bool shared : {false, true}) {
+      SCOPED_TRACE(std::to_string(reopened) + std::to_string(shared));
+      Branch chat = Make("chat", ids);
+      Branch twin;
+      if (shared) {
+        ASSERT_OK_ASSIGN(twin, chat.ForkAt(300, {}));
+      }
+      if (reopened) {
+        ASSERT_NO_FATAL_FAILURE(SealAndReopen());
+        ASSERT_OK_ASSIGN(chat, store_.FindBranch("chat"));
+        AskUntilComplete(store_, model_, ids, *world_->world().scheduler);
+      }
+      const PrefixHit hit = Lease(ids);
+      ASSERT_NE(LeaseId{}, hit.lease);
+      EXPECT_GT(store_.Metrics().leased_bytes, 0u);
+      ASSERT_OK(chat.Drop());
+      if (shared) {
+        ASSERT_OK(store_.Renew(hit.lease, kMinute)) << "another branch has it";
+        ASSERT_OK_ASSIGN(const BranchPage all, store_.ListBranches("", "", 100));
+        for (const BranchInfo& info : all.branches) {
+          ASSERT_OK(Branch(store_.core(), info.id).Drop());
+        }
+      }
+      EXPECT_FAILS(store_.Renew(hit.lease, kMinute), StatusCode::kNotFound, "dropped");
+      EXPECT_EQ(0u, store_.Metrics().leased_bytes);
+      EXPECT_EQ(0u, store_.Metrics().leases);
+      EXPECT_OK(store_.Release(hit.lease));
+    }
+  }
 }
 
 // Two whose time is over: the one on lease goes when that ends.
@@ -243,7 +279,7 @@ TEST_P(FindLeaseTest, HoldsNoMoreBytesThanOptionsAllow) {
   EXPECT_NE(LeaseId{}, Lease(ids).lease);
 }
 
-// The one that is not told is not held.
+// The hit that is not reported is not held.
 TEST_P(FindLeaseTest, OfTheBestNamespaceAlone) {
   const std::vector<TokenId> ids = Tokens(300, 5);
   Make("a", std::span(ids).first(200), "one");

@@ -113,7 +113,7 @@ TEST_P(FindPrefixTest, ForksOfALongPrompt) {
     if (at % 2 == 0) ask_all();
   }
   ask_all();
-  // Of a branch that is alone, so that what is rewound is written over.
+  // The branch is alone, so that what is rewound is written over.
   const std::vector<TokenId> mine = Like(ids, 100, 8000, 9);
   ASSERT_OK_ASSIGN(Branch alone, base.ForkAt(100, {}));
   ASSERT_OK(Append(alone, std::span(mine).subspan(100)));
@@ -311,9 +311,11 @@ TEST_P(FindPrefixTest, WhatCanBeRestored) {
   PrefixHit hit = Ask(ids);
   EXPECT_EQ(300u, hit.matched);
   EXPECT_EQ(0u, hit.restorable);
+  EXPECT_EQ(300u, hit.longest.matched);
   Make("whole", std::span(ids).first(280));
   hit = Ask(ids);
   EXPECT_EQ(280u, hit.restorable);
+  EXPECT_EQ(300u, hit.longest.matched) << "of ids";
 
   KvSet got(spec_, Layout::kContiguous, 0, 280), want(spec_, Layout::kContiguous, 0, 280);
   want.Write(kSeed, 0, 280);

@@ -2,7 +2,7 @@
 //
 // Property: after a restart of any kind the same prefixes are found: the hints that a manifest
 // names know all that the manifest's tree knows, and the rest is caught up from the log. Hints
-// that are damaged, lost, of another version or of another store are made anew, and cost an answer
+// that are damaged, lost, of another version or of another store are rebuilt, and cost an answer
 // that says so, never a wrong one. A store that cannot write hints still appends.
 // Method: a simulated machine, whose disk is copied as a kill or a power loss leaves it.
 #include <cerrno>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/io/file_util.h"
-#include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
-#include "engine/store_core.h"
+#include "engine/store/store_core.h"
+#include "sim/world.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

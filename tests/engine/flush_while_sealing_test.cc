@@ -7,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMillisecond = 1'000'000;
 
-// 20 MiB are to be sealed at 1 MiB a second: half a minute, in which 1500 records come.
+// 20 MiB are to be sealed at 1 MiB per second: half a minute, in which 1500 records come.
 TEST(FlushWhileSealing, ACrashDuringALongSealReplaysLittle) {
   const ModelSpec spec = WideModel();
   const io::SimWorld sim = io::MakeSimWorld(1);

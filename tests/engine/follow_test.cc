@@ -4,12 +4,12 @@
 // the latest after Refresh; whatever the writer does to the files, its reads are right or say that
 // they are behind, and it changes nothing.
 // Method: two stores in one world, in each of the worlds. Content follows from a branch's name and
-// length alone, so that every read can be judged by itself; the writer seals, merges, retires and
+// length alone, so that every read can be judged alone; the writer seals, merges, retires and
 // deletes in small segments, the follower reads all the while.
 #include <map>
 #include <random>
 
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "engine/follow/hint.h"
 #include "tests/engine/engine_test.h"
 
@@ -195,7 +195,7 @@ TEST_P(FollowTest, ChangesNothing) {
   EXPECT_TRUE(before == Content(*world_->world().files, world_->path()));
 }
 
-// It told of damage where the writer had given files back since the reader looked.
+// It reported damage where the writer had given files back since the reader looked.
 TEST_P(FollowTest, VerifiesWhatTheWriterHasMovedMeanwhile) {
   const ModelSpec model = TinyModel();
   Branch chat = Create(Register(model), "chat");
@@ -234,7 +234,7 @@ TEST_P(FollowTest, ReadsAreRightWhateverTheWriterDoes) {
   const ModelSpec model = WideModel();
   const ModelId id = Register(model);
   std::mt19937_64 random(11);
-  std::map<std::string, uint64_t> lengths;  // Of the branches that there are.
+  std::map<std::string, uint64_t> lengths;  // Has the branches that exist.
   std::map<std::string, uint64_t> dropped;
   Store follower;
   int next = 0, right = 0, stale = 0;

@@ -4,10 +4,10 @@
 // ends with all of that node would be; a record of one does the same in a replay, and one that does
 // not fit the tree is refused.
 // Method: ops without a store, on two trees.
-#include "engine/tree/decisions.h"
-#include "engine/tree/path.h"
-#include "engine/tree/tree_changes.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
+#include "engine/tree/records/tree_loader.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {

@@ -13,7 +13,7 @@
 
 #include "base/codec/fields.h"
 #include "engine/manifest/manifest.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/support/source_dir.h"
 #include "tests/support/status.h"
 

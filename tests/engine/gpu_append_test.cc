@@ -130,7 +130,7 @@ TEST_F(GpuAppendTest, WaitsForTheEventOfItsCaller) {
     ASSERT_OK(device_->Record(mine, ready));
     const std::vector<TokenId> tokens = Tokens(20, kSeed);
     ASSERT_OK_ASSIGN(Ticket ticket, chat_.Append(MakeDelta(tokens, view),
-                                                 {.gpu_ready = gpu::HostDevice::HandleOf(ready)}));
+                                                 {.gpu_ready = gpu::SimDevice::HandleOf(ready)}));
     EXPECT_FAILS(chat_.Append(MakeDelta(tokens)), StatusCode::kBusy, "being gathered");
     ASSERT_OK_ASSIGN(Branch other, store_.CreateBranch(id));
     ASSERT_OK(AppendSome(other, model, 0, 10));
@@ -159,7 +159,7 @@ TEST_F(GpuAppendTest, EndsWithoutItsCallersEvent) {
   const std::vector<TokenId> tokens = Tokens(20, kSeed);
   const Delta delta = MakeDelta(tokens, from.View(0, 20));
   AppendOptions options;
-  options.gpu_ready = gpu::HostDevice::HandleOf(ready);
+  options.gpu_ready = gpu::SimDevice::HandleOf(ready);
   ASSERT_OK_ASSIGN(Ticket cancelled, chat_.Append(delta, options));
   (void)cancelled.Cancel();
   EXPECT_FAILS(cancelled.Wait(), StatusCode::kCancelled, "");
@@ -220,9 +220,9 @@ TEST_F(GpuAppendTest, WhatCannotBeMeantIsRefusedByName) {
   EXPECT_FAILS(chat_.AppendSync(delta), StatusCode::kInvalidArgument, "device is 1");
   EXPECT_FAILS(chat_.Append(delta), StatusCode::kInvalidArgument, "device is 1");
   view.device = kOrdinal;
-  const auto other = gpu::MakeHostDevice(sim_.scheduler, {});
+  const auto other = gpu::MakeSimDevice(sim_.scheduler, {});
   ASSERT_OK_ASSIGN(const gpu::Event foreign, other->NewEvent());
-  EXPECT_FAILS(chat_.AppendSync(delta, {.gpu_ready = gpu::HostDevice::HandleOf(foreign)}),
+  EXPECT_FAILS(chat_.AppendSync(delta, {.gpu_ready = gpu::SimDevice::HandleOf(foreign)}),
                StatusCode::kInvalidArgument, "of another device");
   KvSet host(model, Layout::kNhd, 0, 10);
   EXPECT_FAILS(chat_.AppendSync(MakeDelta(tokens, host.View(0, 10)), {.gpu_ready = 1}),
@@ -266,7 +266,7 @@ TEST_F(GpuAppendTest, WithoutStagingMemoryItIsBusyOrShedsKv) {
   EXPECT_EQ(30u, Length());
   DeviceKv whole(*gpu_, model, Layout::kHnd, 0, 30);
   whole.Write(kSeed, 0, 30);
-  ASSERT_OK(chat_.Fill(*whole.View(0, 20)));  // Some of it is there.
+  ASSERT_OK(chat_.Fill(*whole.View(0, 20)));  // Some of it exists.
   DeviceKv rest(*gpu_, model, Layout::kHnd, 0, 30);
   rest.Write(kSeed, 0, 30);
   ASSERT_OK(chat_.Fill(*rest.View(20, 10)));

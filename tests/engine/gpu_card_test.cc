@@ -29,7 +29,7 @@ class GpuCardTest : public ::testing::TestWithParam<std::string> {
       if (!card.ok()) GTEST_SKIP() << card.status().ToString();
       device_ = *card;
     } else {
-      device_ = gpu::MakeHostDevice(world_->world().scheduler, {.seed = 1});
+      device_ = gpu::MakeSimDevice(world_->world().scheduler, {.seed = 1});
     }
     if (!device_->info().waits_for_words) GTEST_SKIP() << "no words in streams here";
     gpu_.emplace(device_, kOrdinal);

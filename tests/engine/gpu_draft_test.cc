@@ -5,7 +5,7 @@
 // simulated device that runs what it was given as late as it may.
 #include <cstring>
 
-#include "engine/store_core.h"
+#include "engine/store/store_core.h"
 #include "tests/engine/gpu_test.h"
 
 namespace cairn::testing {
@@ -17,7 +17,7 @@ constexpr uint64_t kTokens = 60;
 class GpuDraftTest : public GpuTest {
  protected:
   void Begin(uint64_t seed) {
-    gpu::HostDeviceOptions options = fault_;
+    gpu::SimDeviceOptions options = fault_;
     options.seed = seed;
     Start(options);
     ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model_));
@@ -68,11 +68,11 @@ class GpuDraftTest : public GpuTest {
         .groups = std::span(&groups_[layer], 1), .memory = MemoryKind::kCuda, .device = kOrdinal};
   }
   Status Put(uint32_t layer) {
-    return draft_.PutFromGpu(layer, LayerView(layer), gpu::HostDevice::HandleOf(ready_.back()));
+    return draft_.PutFromGpu(layer, LayerView(layer), gpu::SimDevice::HandleOf(ready_.back()));
   }
 
   const ModelSpec model_ = TinyModel();
-  gpu::HostDeviceOptions fault_;
+  gpu::SimDeviceOptions fault_;
   std::optional<DeviceKv> from_;
   KvView view_;
   std::vector<std::byte> content_;

@@ -44,13 +44,13 @@ class GpuFallbackTest : public GpuTest {
     }
     ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(count, begin), view)));
   }
-  void Restart(gpu::HostDeviceOptions options) {
+  void Restart(gpu::SimDeviceOptions options) {
     options.fail_at = UINT64_MAX;  // Not while the target is made.
     Start(options);
     Find();
   }
 
-  // How a restore ends; what it gives, and what it tells, is looked at.
+  // How a restore ends; its rows and its report are checked.
   Status Restore(bool fall_back, uint64_t fail_at, uint64_t damage_at, bool events = false) {
     DeviceKv got(*gpu_, model_, Layout::kNhd, 0, kTokens);
     const LayerEvents layer_events(device_.get(), model_.groups[0].layers);
@@ -163,7 +163,7 @@ TEST_F(GpuFallbackTest, LaunchesKeepToTheProcessorsThatTheyMayHave) {
   for (const auto& one : cases) {
     chat_ = {};
     ASSERT_OK(store_.Close());
-    device_ = gpu::MakeHostDevice(sim_.scheduler, {.seed = 5});
+    device_ = gpu::MakeSimDevice(sim_.scheduler, {.seed = 5});
     gpu_.emplace(device_, GpuOptions{.ordinal = kOrdinal, .processors_max = one.processors_max});
     Options options = TinyOptions();
     options.segment_bytes = 4 << 20;

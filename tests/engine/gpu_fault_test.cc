@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: whatever a device does, and however a restore into it ends, nothing is told complete
-// that is not there, nothing is touched once the call returned, and the store goes on. Method: any
+// Property: whatever a device does, and however a restore into it ends, nothing incomplete is
+// reported complete, nothing is touched once the call returned, and the store goes on. Method: any
 // call of a simulated device fails, once or for ever, or the device is lost there, in scripts that
 // restore from all places and into all kinds of targets; cancels.
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 class GpuEndTest : public GpuTest {};
 
-// A table may be overwritten after it was checked. The kernel writes nowhere else, and tells.
+// A table may be overwritten after it was checked. The kernel writes nowhere else, and reports it.
 TEST_F(GpuEndTest, ATableThatLeadsOutAfterItsCheckIsTold) {
   const ModelSpec model = TinyModel();
   constexpr uint64_t kTokens = 40;
@@ -32,8 +32,8 @@ TEST_F(GpuEndTest, ATableThatLeadsOutAfterItsCheckIsTold) {
   for (const auto& word : words) EXPECT_EQ(kLayerFailed, word.load());
 }
 
-// However a restore ends, early, late or in the middle: what is told is there, and nothing is
-// touched afterwards. Windows of large fragments are read over while earlier ones are copied.
+// However a restore ends, early, late or in the middle: what is reported is complete, and nothing
+// is touched afterwards. Windows of large fragments are read over while earlier ones are copied.
 TEST_F(GpuEndTest, CancelledAnywhereNothingIsTouchedAfterwards) {
   const ModelSpec model = WideModel();
   constexpr uint64_t kTokens = 3000;  // 24 MiB: more windows than there are buffers.
@@ -149,7 +149,7 @@ class GpuFaultTest : public GpuTest, public ::testing::WithParamInterface<Script
     }
     ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(count, begin), view)));
   }
-  void Reopen(const gpu::HostDeviceOptions& options) {
+  void Reopen(const gpu::SimDeviceOptions& options) {
     Start(options);
     Find();
     ASSERT_OK(chat_.Rewind(script_.logged));
@@ -228,8 +228,9 @@ class GpuFaultTest : public GpuTest, public ::testing::WithParamInterface<Script
   std::vector<std::vector<std::byte>> want_;
 };
 
-// Any call of the device fails, wherever: the restore says so or is right; a layer that was told
-// complete is there; and what the device still does afterwards does not reach the target.
+// Any call of the device fails, wherever: the restore says so or is right; a layer that was
+// reported complete is complete; and what the device still does afterwards does not reach the
+// target.
 TEST_P(GpuFaultTest, AtEveryIndex) {
   Prepare();
   for (const Fault& fault : kFaults) {

@@ -38,7 +38,7 @@ TEST_F(GpuOrderTest, WorkBehindALayersEventSeesTheLayer) {
     const gpu::CopyPiece before{target, scratch, 64};
     ASSERT_OK(device_->Copy(mine, {&before, 1}));
     ASSERT_OK(device_->Record(mine, ready));
-    const GpuSync sync{.ready = gpu::HostDevice::HandleOf(ready), .layer_events = events.handles()};
+    const GpuSync sync{.ready = gpu::SimDevice::HandleOf(ready), .layer_events = events.handles()};
     request.gpu = &sync;
     std::vector<std::atomic<uint32_t>> words(layers);
     LayerProgress progress{words};
@@ -80,8 +80,8 @@ TEST(GpuOrderThreads, EachLayerIsReadAsSoonAsItIsEnqueued) {
   const uint64_t bytes = kTokens * model.groups[0].planes[0].row_bytes;
   int early = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    const std::shared_ptr<gpu::HostDevice> device =
-        gpu::MakeHostDevice(world->world().scheduler, {.seed = seed});
+    const std::shared_ptr<gpu::SimDevice> device =
+        gpu::MakeSimDevice(world->world().scheduler, {.seed = seed});
     const Gpu gpu(device, kOrdinal);
     Options options = world->options();
     options.segment_bytes = 4 << 20;
@@ -165,7 +165,7 @@ TEST_F(GpuOrderTest, NothingIsReadOrWrittenBeforeItsOwnerIsReady) {
                                      {got.base(0), cleared, memory_bytes}};
     ASSERT_OK(device_->Copy(mine, pieces));
     ASSERT_OK(device_->Record(mine, ready));
-    const GpuSync sync{.ready = gpu::HostDevice::HandleOf(ready), .layer_events = {}};
+    const GpuSync sync{.ready = gpu::SimDevice::HandleOf(ready), .layer_events = {}};
     request.gpu = &sync;
     const auto restored = chat_.Restore(request);
     EXPECT_OK(restored);
@@ -192,7 +192,7 @@ TEST_F(GpuOrderTest, ALateOwnerHoldsUpNobodyElse) {
   *word = 0;
   ASSERT_OK(device_->AwaitWord(mine, word, 1));
   ASSERT_OK(device_->Record(mine, ready));
-  const GpuSync sync{.ready = gpu::HostDevice::HandleOf(ready), .layer_events = {}};
+  const GpuSync sync{.ready = gpu::SimDevice::HandleOf(ready), .layer_events = {}};
   for (const bool tables : {false, true}) {
     DeviceKv got(*gpu_, model, Layout::kNhd, 0, kTokens);
     RestoreRequest request;

@@ -18,7 +18,7 @@ class GpuPinnedTest : public GpuTest {
  protected:
   void SetUp() override {}
 
-  void StartPinned(uint64_t pinned_bytes, const gpu::HostDeviceOptions& device = {.seed = 1}) {
+  void StartPinned(uint64_t pinned_bytes, const gpu::SimDeviceOptions& device = {.seed = 1}) {
     gpu_options_.pinned_bytes = pinned_bytes;
     Start(device);
     sim_.disk->set_trace(true);
@@ -160,7 +160,7 @@ TEST_F(GpuPinnedTest, APrefetchBringsItIn) {
     // Present frames are not read again, and the page cache's content does not get in their way.
     const size_t before = sim_.disk->trace().size();
     Prefetch(chat, {.gpu = kOrdinal});
-    EXPECT_EQ(before, sim_.disk->trace().size());
+    EXPECT_EQ(0u, ReadsSince(before));
     StartPinned(16 * kMiB);
     ASSERT_OK_ASSIGN(const Branch again, store_.FindBranch(model.identity.name));
     Prefetch(again, {});
@@ -197,7 +197,7 @@ TEST_F(GpuPinnedTest, NewestTokensStay) {
     EXPECT_EQ(0u, Reads(one, model, kTokens - 128, kTokens));
     EXPECT_LE(store_.Metrics().pinned_bytes, 8 * kMiB);
   }
-  // Of another model another number is kept.
+  // Another model keeps another number.
   gpu_options_.pinned_tokens_of = {{"wide", 0}};
   StartPinned(8 * kMiB);
   ASSERT_OK_ASSIGN(const Branch again, store_.FindBranch("one"));
@@ -206,7 +206,7 @@ TEST_F(GpuPinnedTest, NewestTokensStay) {
   EXPECT_GT(Reads(again, model, kTokens - 128, kTokens), 0u);
 }
 
-// Of branches used last as many keep their newest tokens as half of it reaches for.
+// The most recently used branches keep their newest tokens, as far as half of it reaches.
 TEST_F(GpuPinnedTest, NamespacesShare) {
   ModelSpec model = WideModel();
   model.extent_tokens = 64;
@@ -239,7 +239,7 @@ TEST_F(GpuPinnedTest, WhatIsDeletedGoes) {
   EXPECT_EQ(0u, Reads(two, model, 0, 200));
 }
 
-// Damage is told, and not kept.
+// Damage is reported, and not kept.
 TEST_F(GpuPinnedTest, OnlyWhatIsRightComesIn) {
   const ModelSpec model = WideModel();
   StartPinned(16 * kMiB);
@@ -299,7 +299,7 @@ TEST_F(GpuPinnedTest, WhereItIsRefusedTheStoreDoesWithout) {
   EXPECT_EQ(0u, metrics.prefetches_failed);
 }
 
-// Any call of the device fails while pinned pages are restored: it is told or right, nothing is
+// Any call of the device fails while pinned pages are restored: it is reported or right, nothing is
 // touched afterwards, and the store goes on.
 TEST_F(GpuPinnedTest, AnyCallFails) {
   const ModelSpec model = WideModel();
@@ -337,8 +337,8 @@ TEST(GpuPinnedThreads, ManyAtOnce) {
   model.extent_tokens = 64;
   constexpr uint64_t kTokens = 200;
   const auto world = TestWorld::Make("memory");
-  const std::shared_ptr<gpu::HostDevice> device =
-      gpu::MakeHostDevice(world->world().scheduler, {.seed = 1});
+  const std::shared_ptr<gpu::SimDevice> device =
+      gpu::MakeSimDevice(world->world().scheduler, {.seed = 1});
   GpuOptions gpu_options;
   gpu_options.ordinal = kOrdinal;
   gpu_options.pinned_bytes = 4 * kMiB;

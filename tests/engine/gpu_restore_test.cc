@@ -125,9 +125,9 @@ TEST_F(GpuRestoreTest, BadInputIsRefusedByName) {
   EXPECT_FAILS(chat_.Restore(request), StatusCode::kInvalidArgument, "5 layer_events");
   sync = {};
   if (!OnACard()) {  // CUDA takes any handle for granted.
-    const auto other = gpu::MakeHostDevice(sim_.scheduler, {});
+    const auto other = gpu::MakeSimDevice(sim_.scheduler, {});
     ASSERT_OK_ASSIGN(const gpu::Event foreign, other->NewEvent());
-    sync.ready = gpu::HostDevice::HandleOf(foreign);
+    sync.ready = gpu::SimDevice::HandleOf(foreign);
     EXPECT_FAILS(chat_.Restore(request), StatusCode::kInvalidArgument, "of another device");
   }
   EXPECT_TRUE(got.Holds(Layout::kNhd, 0, 10, 0, 0)) << "untouched";

@@ -27,7 +27,7 @@ class GpuStepsTest : public GpuTest {
     return *done;
   }
   Status End(GpuStep* step, gpu::Event done) {
-    const Status ended = step->End(gpu::HostDevice::HandleOf(done));
+    const Status ended = step->End(gpu::SimDevice::HandleOf(done));
     device_->Return(done);
     return ended;
   }
@@ -99,7 +99,7 @@ TEST_F(GpuStepsTest, AFullRingSavesNothingAndWaitsForNobody) {
         device_->Return(done);
       } else {
         ASSERT_OK(End(&*step, done));
-        EXPECT_FAILS(step->End(gpu::HostDevice::HandleOf(done)), StatusCode::kInvalidState, "");
+        EXPECT_FAILS(step->End(gpu::SimDevice::HandleOf(done)), StatusCode::kInvalidState, "");
         kept[at] = std::move(*step);
       }
       if (at == 7) kept.erase(0);  // Given up; its slot comes back when nothing touches it.
@@ -236,7 +236,7 @@ TEST_F(GpuStepsTest, AStepWithoutRoomIsNotTakenForOneThatNeverRan) {
   }
 }
 
-// Any call of the device fails, wherever: a step is right or is told.
+// Any call of the device fails, wherever: a step is right or its fault is reported.
 TEST_F(GpuStepsTest, AFaultAtEveryIndex) {
   const ModelSpec model = TinyModel();
   bool struck = true;
@@ -259,7 +259,7 @@ TEST_F(GpuStepsTest, AFaultAtEveryIndex) {
         CAIRN_ASSIGN_OR_RETURN(GpuStep step, steps.Begin(stream));
         CAIRN_RETURN_IF_ERROR(steps.Enqueue(stream));
         CAIRN_RETURN_IF_ERROR(device_->Record(engine.stream(), *done));
-        CAIRN_RETURN_IF_ERROR(step.End(gpu::HostDevice::HandleOf(*done)));
+        CAIRN_RETURN_IF_ERROR(step.End(gpu::SimDevice::HandleOf(*done)));
         CAIRN_RETURN_IF_ERROR(step.Wait());
         CAIRN_ASSIGN_OR_RETURN(const KvView* const kv, step.Row(2, 0));
         KvPool pool(model.groups[0], 0, Layout::kContiguous, 0, 1);
@@ -306,13 +306,13 @@ TEST_F(GpuStepsTest, WhatCannotBeMeantIsRefusedByName) {
   EXPECT_FAILS(GpuSteps::Make(*gpu_, model, view), StatusCode::kInvalidArgument, "no group");
   ASSERT_OK_ASSIGN(GpuSteps steps, GpuSteps::Make(*gpu_, model, engine.view()));
   ASSERT_OK_ASSIGN(GpuStep step, steps.Begin(mine.handle()));
-  EXPECT_FAILS(steps.Begin(gpu::HostDevice::HandleOf(gpu::Stream{77})),
-               StatusCode::kInvalidArgument, "the stream");
+  EXPECT_FAILS(steps.Begin(gpu::SimDevice::HandleOf(gpu::Stream{77})), StatusCode::kInvalidArgument,
+               "the stream");
   EXPECT_FAILS(step.Wait(), StatusCode::kInvalidState, "End was not called");
   EXPECT_FAILS(step.Row(0, 0), StatusCode::kBusy, "has not arrived");
-  const auto other = gpu::MakeHostDevice(sim_.scheduler, {});
+  const auto other = gpu::MakeSimDevice(sim_.scheduler, {});
   ASSERT_OK_ASSIGN(const gpu::Event foreign, other->NewEvent());
-  EXPECT_FAILS(step.End(gpu::HostDevice::HandleOf(foreign)), StatusCode::kInvalidArgument,
+  EXPECT_FAILS(step.End(gpu::SimDevice::HandleOf(foreign)), StatusCode::kInvalidArgument,
                "of another device");
   GpuStep empty;
   EXPECT_FAILS(empty.End(0), StatusCode::kInvalidState, "an empty step");

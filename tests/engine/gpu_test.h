@@ -9,9 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/io/sim_world.h"
 #include "cairn/gpu.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/gpu/card.h"
 
@@ -87,7 +87,7 @@ class DeviceKv {
   }
   std::vector<std::byte> Bytes(uint32_t group) const {
     std::vector<std::byte> bytes(pools_[group]->memory().size());
-    if (dynamic_cast<gpu::HostDevice*>(gpu_.device().get()) != nullptr) {
+    if (dynamic_cast<gpu::SimDevice*>(gpu_.device().get()) != nullptr) {
       // The host may look at it; nothing runs for that.
       std::copy_n(memory_[group], bytes.size(), bytes.data());
     } else {
@@ -123,10 +123,10 @@ class DeviceKv {
 class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override { Start({.seed = 1}); }
-  // Whether it needs nothing that a HostDevice alone has; `device_` is null then.
+  // Whether it needs nothing that a SimDevice alone has; `device_` is null then.
   virtual bool OnACard() const { return false; }
 
-  void Start(const gpu::HostDeviceOptions& device) {
+  void Start(const gpu::SimDeviceOptions& device) {
     chat_ = {};
     ASSERT_OK(store_.Close());
     Options options = TinyOptions();
@@ -139,7 +139,7 @@ class GpuTest : public ::testing::Test {
       ASSERT_OK_ASSIGN(store_, disk_->Open(options));
       return;
     }
-    device_ = gpu::MakeHostDevice(sim_.scheduler, device);
+    device_ = gpu::MakeSimDevice(sim_.scheduler, device);
     gpu_.emplace(device_, gpu_options_);
     options.world = std::make_shared<io::World>(sim_.world());
     options.gpus = {*gpu_};
@@ -182,7 +182,7 @@ class GpuTest : public ::testing::Test {
   std::unique_ptr<TestWorld> disk_;
   GpuOptions gpu_options_{.ordinal = kOrdinal};
   std::vector<std::string> events_;
-  std::shared_ptr<gpu::HostDevice> device_;
+  std::shared_ptr<gpu::SimDevice> device_;
   std::optional<Gpu> gpu_;
   Store store_;
   Branch chat_;
@@ -196,7 +196,7 @@ class LayerEvents {
       const auto event = device_.NewEvent();
       EXPECT_OK(event);
       events_.push_back(*event);
-      handles_.push_back(gpu::HostDevice::HandleOf(*event));
+      handles_.push_back(gpu::SimDevice::HandleOf(*event));
     }
   }
   ~LayerEvents() {

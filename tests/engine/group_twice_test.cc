@@ -30,8 +30,8 @@ class GroupTwiceTest : public WorldTest {
     }
     return {.groups = *views};
   }
-  // Of n tokens, n % 8 == 0, where the group of chunks needs nothing: all of the first group in two
-  // pieces, sinks and the newest of the second.
+  // A prompt of n tokens, n % 8 == 0, where the group of chunks needs nothing: all of the first
+  // group in two pieces, sinks and the newest of the second.
   static std::vector<Rows> Prompt(uint64_t n) {
     return {{kWindowed, 0, 2},         {kFull, 0, n / 3},     {kState, n - 1, 1},
             {kFull, n / 3, n - n / 3}, {kWindowed, n - 6, 6}, {kEncoder, 0, 1}};
@@ -124,7 +124,7 @@ TEST_P(GroupTwiceTest, InABatchAndFilledLater) {
   ASSERT_OK(filled.AppendSync({.tokens = ids}));
   ASSERT_OK(filled.Fill(view));
   ASSERT_NO_FATAL_FAILURE(Check(filled, 64));
-  // Of one group all is there, of another nothing.
+  // One group has all of its KV, another none.
   ASSERT_OK(Append(partly, &kv, 64, {{kFull, 0, 64}, {kState, 63, 1}}, true));
   ASSERT_OK(partly.Fill(view));
   ASSERT_NO_FATAL_FAILURE(Check(partly, 64));

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -69,7 +69,9 @@ TEST_F(HintTest, IsNotBelievedWhenDamagedOrOfAnotherStore) {
   ASSERT_TRUE(hint.has_value());
   EXPECT_EQ(store_.Metrics().durable_sequence, hint->durable);
   EXPECT_EQ(1u, hint->epoch);
-  for (const uint64_t offset : {0, 8, 24, 32, 40, 48}) {
+  EXPECT_EQ(engine::Indexing::kOff, hint->indexing);
+  EXPECT_EQ(UINT64_MAX, hint->max_bytes);
+  for (const uint64_t offset : {0, 8, 24, 32, 40, 48, 56, 72, 80, 88, 96}) {
     ASSERT_OK(sim_.disk->FlipBit(path, offset, 1));
     EXPECT_FALSE(engine::ReadHint(*sim_.disk, "/store", store).has_value()) << offset;
     EXPECT_OK(Follow());

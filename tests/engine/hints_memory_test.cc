@@ -4,9 +4,9 @@
 // waits to be flushed counts, and a flush that fails again does not leave more of it.
 #include <memory>
 
-#include "base/io/sim_disk.h"
-#include "engine/reuse/constants.h"
-#include "engine/reuse/hints.h"
+#include "engine/find/constants.h"
+#include "engine/find/hints.h"
+#include "sim/disk.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

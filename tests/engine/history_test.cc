@@ -121,7 +121,7 @@ TEST_F(HistoryOfAStore, AHintWithoutOneIsOfNone) {
   engine::HintWriter writer(*machine_.disk, "");
   ASSERT_OK(writer.Write({3, 77, 5, Id(4)}, id));
   EXPECT_EQ((engine::Hint{3, 77, 5, Id(4)}), *engine::ReadHint(*machine_.disk, "", id));
-  const std::byte zeros[24] = {};
+  const std::byte zeros[48] = {};  // Nor did it say anything about itself.
   ASSERT_OK(machine_.disk->WriteRaw(engine::kHintFile, 56, zeros));
   EXPECT_EQ((engine::Hint{3, 77, 5, {}}), *engine::ReadHint(*machine_.disk, "", id));
   ASSERT_OK(machine_.disk->FlipBit(engine::kHintFile, 60, 3));

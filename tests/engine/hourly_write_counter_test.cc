@@ -90,7 +90,7 @@ TEST(HourlyWriteCounter, AStoreCountsWhatItWritesByDays) {
   read.read_only = true;
   read.create_if_missing = false;
   ASSERT_OK_ASSIGN(Store reader, world->Open(read));
-  constexpr uint64_t kRounding = 1;  // Of the hour that is leaving, for each opening.
+  constexpr uint64_t kRounding = 1;  // The hour that is leaving is rounded at each opening.
   EXPECT_GE(reader.Metrics().written_bytes_day + kRounding, all.written_bytes_day);
   ASSERT_OK(reader.Close());
   ASSERT_OK_ASSIGN(store, world->Open());
@@ -99,7 +99,7 @@ TEST(HourlyWriteCounter, AStoreCountsWhatItWritesByDays) {
   EXPECT_EQ(0u, store.Metrics().written_bytes_day);
   write();
   EXPECT_GE(store.Metrics().written_bytes_day, 64 * model.token_bytes());
-  // A copy begins anew.
+  // A copy starts its own count.
   ASSERT_OK(store.Checkpoint("/copy"));
   ASSERT_OK_ASSIGN(const engine::Manifest copy,
                    engine::ReadManifest(*world->world().files, "/copy"));

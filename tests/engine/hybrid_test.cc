@@ -3,14 +3,14 @@
 // Property: a branch of a hybrid model is restored at one position for all groups, at which each
 // has what its retention rule needs, or not at all; wherever the KV lies, and however it came.
 // Method: what was given is kept row by row, and every position of the branch is tried: the rules
-// are taken literally (NeedsRow), all rows that are there are compared bit for bit, and memory of
-// those that are not must stay as it was.
+// are taken literally (NeedsRow), all present rows are compared bit for bit, and memory of absent
+// ones must stay as it was.
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "base/io/sim_world.h"
-#include "engine/tree/retention.h"
+#include "engine/tree/memory/retention.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/model/reference_model.h"
 
@@ -117,7 +117,7 @@ class Chat {
     }
   }
 
-  // Of an optional group what it has; else `length`.
+  // What an optional group has; for other groups `length`.
   uint64_t Reached(uint32_t group, uint64_t length) const {
     return spec_.groups[group].optional ? std::min(length, given.kv_lengths[group]) : length;
   }
@@ -472,7 +472,7 @@ TEST_P(HybridTest, RoomForTheStateIsAskedFor) {
   want.pool(0).Write(kSeed, 0, 16);
   want.pool(1).Write(kSeed, 15, 16);
   EXPECT_TRUE(kv == want);
-  // Positions below `begin` are assumed to be there.
+  // Positions below `begin` are assumed to exist.
   ASSERT_OK_ASSIGN(const auto later, restore(17, 20, {state.View(17, 3)}));
   EXPECT_EQ((std::vector<uint64_t>{16}), later.kv_ends);
   EXPECT_FAILS(restore(5, 14, {state.View(5, 9)}), StatusCode::kEvicted,
@@ -514,7 +514,7 @@ TEST_P(HybridTest, EvictedAndFilledAgain) {
   Reopen();
   ASSERT_OK_ASSIGN(chat.branch, store_.FindBranch("chat", "t"));
   ASSERT_NO_FATAL_FAILURE(chat.Check());
-  // Positions that a restore at 57 misses, according to EvictedKv; then all that were there.
+  // Positions that a restore at 57 misses, according to EvictedKv; then all that existed.
   ASSERT_OK_ASSIGN(const std::vector<KvHole> holes, chat.branch.EvictedKv(0, 57));
   for (const KvHole& hole : holes) {
     ASSERT_OK(chat.Fill({{hole.group, {hole.begin, hole.end - hole.begin}}}));

@@ -4,7 +4,7 @@
 // it, is refused by file and offset when the store is opened, and changes nothing. Method: records
 // that no store wrote, put behind a store's own by its own log.
 #include "engine/manifest/manifest.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/log_fixture.h"
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <random>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/strike.h"
 
@@ -460,7 +460,7 @@ class IngestFaultTest : public ::testing::Test {
 };
 
 // Whatever fails once: an error of the table costs the append alone; one of the log poisons the
-// store, as ever. In both cases it is there whole or not at all.
+// store, as ever. In both cases it exists whole or not at all.
 TEST_F(IngestFaultTest, EveryOperationFailed) {
   uint64_t struck = 0, refused = 0, poisoned = 0;
   for (uint64_t at = 0;; ++at) {
@@ -510,8 +510,8 @@ TEST_F(IngestFaultTest, EveryOperationFailed) {
   RecordProperty("operations", std::to_string(struck));
 }
 
-// The power cut before every operation of the disk: the append is there whole or not at all, what
-// was acknowledged is there, and no file is left that nothing names. A reader deletes none.
+// The power cut before every operation of the disk: the append survives whole or not at all, what
+// was acknowledged survives, and no file is left that nothing names. A reader deletes none.
 TEST_F(IngestFaultTest, PowerCutBeforeEveryOperation) {
   struct Found {
     io::SimWorld machine;

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <vector>
 
-#include "base/io/sim_world.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/tree_intake.h"
-#include "engine/tree/tree_keys.h"
-#include "engine/tree/tree_loader.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/records/tree_intake.h"
+#include "engine/tree/records/tree_keys.h"
+#include "engine/tree/records/tree_loader.h"
+#include "sim/world.h"
 #include "sstable/lsm_index.h"
 #include "tests/engine/tree_op_test.h"
 
@@ -150,7 +150,7 @@ TEST_F(JoinReplayTest, AParentThatOthersNeedIsNotTakenIn) {
   EXPECT_OK(Apply(join));
 }
 
-// Of a child that is not in memory nobody dropped the branch.
+// A child that is not in memory: nobody dropped its branch.
 TEST_F(JoinReplayTest, NorOneThatANodeNeedsThatWasNotRead) {
   Insert(kParent, 0, 0, 10, kParentsBranch,
          {{5, engine::Ref::kEdge, kChild}, {6, engine::Ref::kEdge, kOther}}, /*all_refs=*/true);

@@ -8,9 +8,9 @@
 // lags, and loses one side.
 #include <algorithm>
 
-#include "engine/tree/decisions.h"
-#include "engine/tree/liveness.h"
-#include "engine/tree/path.h"
+#include "engine/tree/memory/liveness.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/ops/decisions.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -193,7 +193,7 @@ TEST_P(JoinTest, AChainInTablesIsJoinedWhenItIsSealedAgain) {
   CheckVerified();
 }
 
-// Of the table, fragments name nodes that are no more: who has them must be known all the same.
+// Fragments of the table name nodes that are no more: who has them must be known all the same.
 TEST_P(JoinTest, ATableWithPartsOfJoinedNodesIsRewritten) {
   for (const bool opened_between : {false, true}) {
     const uint64_t rewritten = store_.Metrics().rewritten_tables;

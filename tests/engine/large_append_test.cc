@@ -128,7 +128,8 @@ TEST_P(LargeAppendTest, ManyTokensWithoutKvAndALargeFill) {
 
 TEST_P(LargeAppendTest, APositionThatFitsNoRecordIsRefusedAndTheBranchGoesOn) {
   model_ = TokenModel("giant");
-  model_.groups.push_back(LayerGroup::FullAttention(64, 32, 64, Dtype::kBf16));  // 512 KiB a token.
+  model_.groups.push_back(
+      LayerGroup::FullAttention(64, 32, 64, Dtype::kBf16));  // 512 KiB per token.
   ASSERT_NO_FATAL_FAILURE(Start(256 << 10));
   KvSet kv(model_, Layout::kContiguous, 0, 3);
   const std::vector<TokenId> tokens = Tokens(3);

@@ -3,10 +3,10 @@
 // Property: what is leased stays as it is until the lease is over, and nothing else is held back.
 // Method: the table alone, and each of the four decisions that ask it, beside a replay that does
 // not.
-#include "engine/tree/lease_table.h"
-#include "engine/tree/decisions.h"
+#include "engine/tree/memory/lease_table.h"
+#include "engine/tree/ops/decisions.h"
 
-#include "engine/tree/liveness.h"
+#include "engine/tree/memory/liveness.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -58,9 +58,9 @@ TEST(LeaseTable, EndsManyInSteps) {
 
 TEST(LeaseTable, HoldsTwoPartsAndGivesNoNumberTwice) {
   engine::LeaseTable leases;
-  const engine::LeasedPart both[] = {{7, 20}, {3, 9}};
-  const uint64_t first = leases.Grant(both, 100, 5);
-  const uint64_t second = leases.Grant({3, 4}, 100, 6);
+  const engine::LeasedPart both[] = {{7, 20, 3}, {3, 9, 2}};
+  const uint64_t first = leases.Grant(both, 100);
+  const uint64_t second = leases.Grant({3, 4, 6}, 100);
   EXPECT_EQ(20U, leases.LeasedTo(7));
   EXPECT_EQ(9U, leases.LeasedTo(3));
   EXPECT_EQ(11U, leases.bytes());
@@ -78,20 +78,20 @@ TEST(LeaseTable, HoldsTwoPartsAndGivesNoNumberTwice) {
 
 TEST(LeaseTable, ALargeOneGrowsAndEndsInSteps) {
   engine::LeaseTable leases;
-  const uint64_t lease = leases.Grant({1, 10}, 100, 7);
+  const uint64_t lease = leases.Grant({1, 10, 7}, 100);
   std::vector<engine::LeasedPart> more;
-  for (uint64_t node = 1; node <= 300; ++node) more.push_back({node, 20});
-  EXPECT_TRUE(leases.Extend(lease, more, 9));
+  for (uint64_t node = 1; node <= 300; ++node) more.push_back({node, 20, 1});
+  EXPECT_TRUE(leases.Extend(lease, more));
   EXPECT_EQ(20U, leases.LeasedTo(1));
   EXPECT_EQ(301U, leases.parts());
-  EXPECT_EQ(16U, leases.bytes());
+  EXPECT_EQ(307U, leases.bytes());
   EXPECT_FALSE(leases.ReleaseSome(lease, 100));
   EXPECT_EQ(201U, leases.parts());
   EXPECT_EQ(0U, leases.LeasedTo(300)) << "the last first";
   EXPECT_EQ(20U, leases.LeasedTo(200));
   // It is over, and what is left of it ends as time goes on.
   EXPECT_FALSE(leases.Renew(lease, 500));
-  EXPECT_FALSE(leases.Extend(lease, more, 9));
+  EXPECT_FALSE(leases.Extend(lease, more));
   EXPECT_FALSE(leases.Holds(lease, 1, 10));
   for (int i = 0; i < 3; ++i) leases.Expire(1);
   EXPECT_EQ(1U, leases.size()) << "a commit waits for all of them";
@@ -101,6 +101,52 @@ TEST(LeaseTable, ALargeOneGrowsAndEndsInSteps) {
   EXPECT_EQ(0U, leases.bytes());
   EXPECT_EQ(0U, leases.LeasedTo(1));
   EXPECT_TRUE(leases.ReleaseSome(lease, 1)) << "of one that is over";
+}
+
+TEST(LeaseTable, EndsWithTheNodes) {
+  engine::LeaseTable leases;
+  const engine::LeasedPart both[] = {{7, 20, 5}, {3, 9, 2}};
+  const uint64_t hit = leases.Grant(both, 100, engine::LeaseTable::EndsWith::kAnyPart);
+  const uint64_t objects = leases.Grant(both, 100);
+  const uint64_t other = leases.Grant({3, 4, 1}, 100);
+  leases.OnNodeDied(8);
+  EXPECT_EQ(15U, leases.bytes());
+  leases.OnNodeDied(7);
+  EXPECT_EQ(3U, leases.bytes());
+  EXPECT_EQ(2U, leases.parts());
+  EXPECT_EQ(2U, leases.size());
+  EXPECT_EQ(0U, leases.LeasedTo(7));
+  EXPECT_EQ(9U, leases.LeasedTo(3));
+  EXPECT_FALSE(leases.Renew(hit, 200));
+  EXPECT_TRUE(leases.Renew(objects, 200));
+  leases.OnNodeDied(3);
+  EXPECT_FALSE(leases.Renew(objects, 300));
+  EXPECT_FALSE(leases.Renew(other, 300));
+  EXPECT_EQ(0U, leases.size());
+  EXPECT_EQ(0U, leases.bytes());
+  leases.Release(objects);
+  leases.Expire(400);
+}
+
+// Their bytes leave at once, and the leases themselves as time goes on.
+TEST(LeaseTable, ManyEndWithANodeInSteps) {
+  engine::LeaseTable leases;
+  uint64_t last = 0;
+  for (uint64_t i = 0; i < 1000; ++i) last = leases.Grant({1, 1 + i, 3}, 100);
+  const engine::LeasedPart parts[] = {{1, 5, 7}, {2, 5, 7}};
+  const uint64_t both = leases.Grant(parts, 100);
+  leases.OnNodeDied(1);
+  EXPECT_EQ(7U, leases.bytes());
+  EXPECT_EQ(1U, leases.parts());
+  EXPECT_GT(leases.size(), 500U) << "a commit waits for all of them";
+  leases.Release(last);  // Before it was settled.
+  while (!leases.SettleDead(100)) {
+  }
+  EXPECT_EQ(1U, leases.size());
+  EXPECT_TRUE(leases.Renew(both, 200));
+  leases.Release(both);
+  EXPECT_EQ(0U, leases.bytes());
+  EXPECT_EQ(0U, leases.parts());
 }
 
 class LeaseOpTest : public TreeOpTest {

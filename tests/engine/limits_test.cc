@@ -31,7 +31,7 @@ TEST(LimitsTest, TheDocumentHasThem) {
   }
   for (const Limit& limit : kLimits) have[limit.field] = limit.value;
   EXPECT_EQ(std::size(kLimits), have.size());
-  EXPECT_EQ(have, said);
+  EXPECT_EQ(have, said) << "docs/limits.md needs a row of each limit of kLimits in cairn/limits.h";
 }
 
 // Small segments, so that little is sealed at a time; records of 8 MiB.
@@ -169,7 +169,7 @@ TEST(LimitsTest, Models) {
         if (n == 0) m.groups.clear();
       },
       kMaxLayerGroups, "groups", true);
-  // Of a position, and of its heads: a layer more is too much.
+  // The limits of a position, and of its heads: a layer more is too much.
   ModelSpec spec = TinyModel();
   spec.groups = {LayerGroup::Recurrent(16, kMaxRowBytes)};
   EXPECT_EQ(kMaxPositionBytes, spec.token_bytes());
@@ -531,7 +531,7 @@ TEST_F(LifeTest, ATimeoutOfZeroWaitsForNothing) {
     return Delta{.tokens = std::span(ids).subspan(begin, count), .kv = kv.View(begin, count)};
   };
   const auto one = [&](uint64_t at) { return delta(at, 1); };
-  // Of a ticket: the log may have been faster than the clock.
+  // A ticket may be over either way: the log may have been faster than the clock.
   const auto over = [](const Status& status) {
     return status.ok() || status.code() == StatusCode::kUnknownOutcome;
   };

@@ -3,8 +3,8 @@
 // Property: a gap of more positions than an extent counts is refused as what it is, a mistake of
 // the caller, and one of just as many is taken. Method: a tree without a store, since its tokens
 // alone would be 16 GiB.
-#include "engine/tree/decisions.h"
-#include "engine/tree/tree_changes.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -2,12 +2,12 @@
 //
 // Property: data is let through at the rate at which the log is given back, the slower the nearer
 // its limit is, and not at all from there on, unless nobody gives back. Method: the virtual clock.
-#include "engine/space/log_gate.h"
+#include "engine/background/log_gate.h"
 
 #include <gtest/gtest.h>
 
-#include "base/io/sim_scheduler.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
+#include "sim/scheduler.h"
 
 namespace cairn::engine {
 namespace {
@@ -60,7 +60,7 @@ TEST_F(LogGateTest, LetsThroughWhatIsGivenBack) {
   EXPECT_NEAR(Rate(1400, 16 << 10), 1 << 20, 1 << 15);
   EXPECT_NEAR(Rate(1300, 16 << 10), 3 << 20, 1 << 17);
   EXPECT_NEAR(Rate(1500, 16 << 10), (1 << 20) / 3.0, 1 << 14);
-  // Smaller appends wait for some together, and get as much through.
+  // Smaller appends wait once for several of them, and reach the same rate.
   EXPECT_NEAR(Rate(1400, 100), 1 << 20, 1 << 17);
   GiveBackAt(4 << 20, 1300);
   EXPECT_NEAR(Rate(1400, 64 << 10), 4 << 20, 1 << 17);
@@ -83,7 +83,7 @@ TEST_F(LogGateTest, HoldsNothingWhileNobodyGivesBack) {
   EXPECT_NE(gate_.word(), seen) << "who is held looks again";
   EXPECT_FALSE(gate_.Holds(5000, 0));
   EXPECT_FALSE(gate_.Slows(1500));
-  // Data that came meanwhile is there; new data may take half of what is given back.
+  // Data that came meanwhile stays; new data may take half of what is given back.
   gate_.BeginReclaim();
   scheduler_.Sleep(kSecond);
   gate_.GaveBack(400, 5000);

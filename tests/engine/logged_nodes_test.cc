@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "engine/tree/logged_nodes.h"
+#include "engine/tree/memory/logged_nodes.h"
 
 namespace cairn::engine {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: planes registered as int8 come back exactly as long as they lie in the log, and from
-// tables as the codec quantises them, once: whatever is sealed, cut, forked, reopened or written
-// anew later, the bits stay. A restore tells how much of it came so; models that do not ask for it
+// tables as the codec quantises them, once: whatever is sealed, cut, forked, reopened or rewritten
+// later, the bits stay. A restore reports how much of it came so; models that do not ask for it
 // lose nothing. Method: KV of many magnitudes, quantised by the test page by page, in every world.
 #include <algorithm>
 #include <cstring>
 
 #include "base/codec/kv_frame.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -244,7 +244,7 @@ TEST(LossyJoinTest, WhatWasSealedApartStaysApart) {
   options.direct_ingest_bytes = 0;
   options.hot_tail_bytes = 128 << 20;
   ASSERT_OK_ASSIGN(Store store, world->Open(options));
-  // 128 KiB a token, 256 in a source: the second one begins at 200, within the page of the first.
+  // 128 KiB per token, 256 in a source: the second one begins at 200, within the page of the first.
   const ModelSpec model = Int8Model(64, 8, 512);
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
   ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));

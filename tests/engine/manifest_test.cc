@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "base/codec/fields.h"
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 #include "tests/support/status.h"
 
 namespace cairn::engine {

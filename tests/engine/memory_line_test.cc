@@ -3,7 +3,7 @@
 // Property: never is more taken than there is, except by a single caller; the first to come is
 // served first; and a caller that has given up blocks no other. Method: simulated threads in drawn
 // orders.
-#include "engine/memory_line.h"
+#include "engine/config/memory_line.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_scheduler.h"
+#include "sim/scheduler.h"
 #include "tests/support/status.h"
 
 namespace cairn::engine {

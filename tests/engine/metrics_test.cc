@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the metrics of a store tell what happened to it: contents and chains, restores by tier,
+// Property: the metrics of a store say what happened to it: contents and chains, restores by tier,
 // failed ones by cause, queues, batches. Method: a store on the simulated machine, where reads can
 // be made slow, wrong or impossible; each cause is brought about once.
 #include <cerrno>
@@ -191,7 +191,7 @@ TEST_F(MetricsTest, FailedRestoresOfDamagedAndLostFiles) {
   for (uint64_t at = 0; at + 64 <= bytes.size(); at += 64) {
     const auto frame = wal::LoadAs<wal::RecordFrame>(bytes.data() + at);
     if (frame.magic != wal::kRecordMagic || frame.strip_count != 2) continue;
-    ASSERT_OK(sim_->disk->FlipBit(segment, at + frame.payload_offset + 64, 3));  // Of its KV.
+    ASSERT_OK(sim_->disk->FlipBit(segment, at + frame.payload_offset + 64, 3));  // In its KV.
     break;
   }
   Open();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: the text for Prometheus is well formed and says what the metrics say; an alarm is
-// raised beyond its limit, with enough samples, and not before; docs and shipped rules tell of
-// exactly what there is. Method: metrics made by hand, no store; the files of docs/ are read and
+// raised beyond its limit, with enough samples, and not before; docs and shipped rules name exactly
+// the existing metrics. Method: metrics made by hand, no store; the files of docs/ are read and
 // compared; promtool, where it is installed, judges text and rules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -118,8 +118,12 @@ TEST(PrometheusText, HasEveryNumberOnceUnderItsName) {
     const std::string name = std::string(metric.family) +
                              (metric.label.empty() ? "" : "{" + std::string(metric.label) + "}");
     ASSERT_TRUE(parsed.samples.contains(name)) << name;
+    if (metric.type == engine::MetricType::kGaugeNs) continue;  // In seconds, below.
     EXPECT_EQ(parsed.samples.at(name), std::to_string(metrics.*metric.value));
   }
+  EXPECT_EQ(parsed.samples.at("cairn_log_pinned_seconds"),
+            "0." + std::string(9 - std::to_string(metrics.log_pinned_ns).size(), '0') +
+                std::to_string(metrics.log_pinned_ns));
   EXPECT_EQ(parsed.samples.at("cairn_stalls_total{cause=\"segment_late\"}"),
             std::to_string(metrics.stalls_segment_late));
   EXPECT_EQ(parsed.types.at("cairn_branches"), "gauge");
@@ -241,7 +245,7 @@ TEST(Health, LongChains) {
 }
 
 TEST(Health, FailedRestoresOfEveryCauseButTheCallersOwn) {
-  for (uint64_t StoreMetrics::* const cause :
+  for (uint64_t StoreMetrics::*const cause :
        {&StoreMetrics::restores_failed_corruption, &StoreMetrics::restores_failed_io,
         &StoreMetrics::restores_failed_memory, &StoreMetrics::restores_failed_deadline,
         &StoreMetrics::restores_failed_other}) {
@@ -267,6 +271,21 @@ TEST(Health, PoisonAndAFailingBackgroundNeedNoSamples) {
   EXPECT_THAT(AlarmsOf(metrics), ElementsAre("poisoned"));
   metrics.background_failing = 1;
   EXPECT_THAT(AlarmsOf(metrics), ElementsAre("poisoned", "background"));
+}
+
+TEST(Health, NamesWhatPinsTheLog) {
+  StoreMetrics metrics;
+  metrics.log_pinned_ns = 60'000'000'000;
+  metrics.log_pinned_segment = 3;
+  metrics.log_pinned_by = 3;
+  EXPECT_THAT(AlarmsOf(metrics), ElementsAre());
+  metrics.log_pinned_ns = 61'000'000'000;
+  EXPECT_THAT(AlarmsOf(metrics), ElementsAre("log_pinned"));
+  EXPECT_THAT(CheckHealth(metrics).alarms[0].message,
+              HasSubstr("a large append has needed segment 3 of the log for 61 s"));
+  metrics.log_pinned_by = 2;
+  metrics.log_pinned_id = 9;
+  EXPECT_THAT(CheckHealth(metrics).alarms[0].message, HasSubstr("a read of node 9 has"));
 }
 
 // --- Docs and rules
@@ -341,6 +360,8 @@ TEST(MetricsDocs, RulesHaveTheLimitsOfHealth) {
   const std::string chain = Expression("CairnLongChains");
   EXPECT_THAT(chain, HasSubstr("cairn_chain_lanes > " + Text(kMeanChainLimit) + " and"));
   EXPECT_THAT(chain, HasSubstr("cairn_chain_lanes >= " + std::to_string(kMinChainLanes) + " "));
+  EXPECT_THAT(Expression("CairnLogPinned"),
+              HasSubstr("cairn_log_pinned_seconds > " + Text(kLogPinnedLimitSeconds)));
   const std::string fail = Expression("CairnRestoresFail");
   EXPECT_THAT(fail, HasSubstr(" < " + Text(kRestoreSuccessLimit) + " and"));
   EXPECT_THAT(fail, HasSubstr(" >= " + std::to_string(kMinRestores) + " "));

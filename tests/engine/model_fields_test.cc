@@ -5,11 +5,13 @@
 // the field; a model that says none of it has the bytes that it had before there were these fields.
 // Method: a model as an old library registered it, and the same with each field said.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/codec/fields.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
+#include "tests/support/power_cuts.h"
 
 namespace cairn::testing {
 namespace {
@@ -26,7 +28,7 @@ ModelSpec OldModel() {
       if (applied) plane.rotary.state = RotaryState::kApplied;
     }
   }
-  model.groups[0].inv_freq = RotaryFrequencies(8, 10'000.0);
+  model.groups[0].mscale = 1.5F;  // Says nothing without the frequencies.
   return model;
 }
 
@@ -59,7 +61,15 @@ std::vector<Said> AllThatCanBeSaid() {
     };
   };
   const auto nothing = [](std::vector<LogicalGroup>&) {};
+  const auto angles = [](double theta, float mscale) {
+    return [=](ModelSpec& m) {
+      m.groups[0].inv_freq = RotaryFrequencies(8, theta);
+      m.groups[0].mscale = mscale;
+    };
+  };
   return {
+      {"groups[0].inv_freq", angles(10'000.0, 1.0F), angles(500'000.0, 1.0F)},
+      {"groups[0].mscale", angles(10'000.0, 1.0F), angles(10'000.0, 1.5F)},
       {"groups[0].planes[0].rotary.pairing",
        key([](RotarySpec& r) { r.pairing = RotaryPairing::kHalves; }),
        key([](RotarySpec& r) { r.pairing = RotaryPairing::kAdjacent; })},
@@ -189,11 +199,34 @@ TEST_P(ModelFieldsTest, WhatMakesNoModelTogetherIsRefused) {
   ASSERT_OK(logical.Validate());
   const ModelId id = Register(parts);
   EXPECT_FAILS(store_.RegisterModel(logical), StatusCode::kModelMismatch, "logical[1]: 8 heads");
-  // A field that is wrong by itself is an invalid argument.
+  ModelSpec window = OldModel(), angles = OldModel();
+  window.identity.name = angles.identity.name = "window";
+  window.groups[0].planes[0].rotary.width = 6;
+  angles.groups[0].inv_freq = RotaryFrequencies(8, 10'000.0);
+  Register(window);
+  EXPECT_FAILS(store_.RegisterModel(angles), StatusCode::kModelMismatch,
+               "width is 6; the group's inv_freq has 4");
+  // A field that is wrong alone is an invalid argument.
   logical.logical[0].head_end = 3;
   EXPECT_FAILS(store_.RegisterModel(logical), StatusCode::kInvalidArgument, "logical[0]: 3 heads");
   ASSERT_OK_ASSIGN(const ModelInfo info, store_.GetModel(id));
   EXPECT_TRUE(info.spec == parts);
+}
+
+// Stored models are not checked against these limits, so a completion is.
+TEST_P(ModelFieldsTest, AnglesThatCannotBeRegisteredCompleteNothing) {
+  const ModelId id = Register(OldModel());
+  const auto refused = [&](std::vector<float> inv_freq, float mscale, const std::string& why) {
+    ModelSpec more = OldModel();
+    more.groups[0].inv_freq = std::move(inv_freq);
+    more.groups[0].mscale = mscale;
+    EXPECT_FAILS(store_.RegisterModel(more), StatusCode::kInvalidArgument, "groups[0]." + why);
+  };
+  refused({1.0F, NAN, 0.5F, 0.25F}, 1.0F, "inv_freq[1] is not finite");
+  refused({1.0F, 0.5F, 0.25F, 0.125F}, INFINITY, "mscale is not finite");
+  refused(std::vector<float>(kMaxInvFreq + 1, 1.0F), 1.0F, "inv_freq holds 4097 numbers");
+  ASSERT_OK_ASSIGN(const ModelInfo info, store_.GetModel(id));
+  EXPECT_TRUE(info.spec == OldModel());
 }
 
 TEST_P(ModelFieldsTest, AReaderAgreesAndWritesNothing) {
@@ -210,21 +243,45 @@ TEST_P(ModelFieldsTest, AReaderAgreesAndWritesNothing) {
   EXPECT_FAILS(store_.RegisterModel(more), StatusCode::kModelMismatch, "layers");
 }
 
-TEST(ModelFieldsInSimulationTest, WhatWasSaidSurvivesACrash) {
-  const io::SimWorld machine = io::MakeSimWorld(1);
-  Options options = TinyOptions();
-  options.world = std::make_shared<io::World>(machine.world());
-  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+// Either description, never less than what was acknowledged, and all KV beside it.
+TEST(ModelFieldsInSimulationTest, PowerCutBeforeEveryOperationLeavesOneOfTheTwo) {
+  io::SimWorld sim = io::MakeSimWorld(1);
+  const auto open = [](const io::SimWorld& machine) {
+    Options options = TinyOptions();
+    options.world = std::make_shared<io::World>(machine.world());
+    return Store::Open("/store", options);
+  };
   ModelSpec more = OldModel();
+  more.groups[0].inv_freq = RotaryFrequencies(8, 10'000.0);
+  more.groups[0].mscale = 1.25F;
   more.groups[1].planes[0].state_parts = 2;
-  ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(OldModel(), Durability::kMemory));
-  ASSERT_OK_ASSIGN(const ModelId again, store.RegisterModel(more, Durability::kPower));
-  EXPECT_EQ(id, again);
-  const io::SimWorld after = io::CrashWorld(*machine.disk, io::CrashChoice::LoseAll());
-  options.world = std::make_shared<io::World>(after.world());
-  ASSERT_OK_ASSIGN(const Store found, Store::Open("/store", options));
-  ASSERT_OK_ASSIGN(const ModelInfo info, found.GetModel(id));
-  EXPECT_TRUE(info.spec == more);
+  PowerCuts cuts(sim);
+  ModelId id{};
+  {
+    ASSERT_OK_ASSIGN(Store store, open(sim));
+    ASSERT_OK_ASSIGN(id, store.RegisterModel(OldModel()));
+    ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
+    ASSERT_OK(AppendSome(chat, OldModel(), 0, 5, kSeed, Durability::kPower));
+    cuts.Begin();
+    ASSERT_OK_ASSIGN(const ModelId again, store.RegisterModel(more, Durability::kPower));
+    EXPECT_EQ(id, again);
+    cuts.Acknowledge();
+    ASSERT_OK(store.Compact());
+    ASSERT_OK(store.Close());
+    cuts.End();
+  }
+  size_t before = 0, after = 0;
+  for (const PowerCuts::Machine& one : cuts.machines()) {
+    SCOPED_TRACE("power lost before " + one.when);
+    ASSERT_OK_ASSIGN(const Store store, open(one.world));
+    ASSERT_OK_ASSIGN(const ModelInfo info, store.GetModel(id));
+    EXPECT_TRUE(info.spec == more || (one.acknowledged == 0 && info.spec == OldModel()));
+    ++(info.spec == more ? after : before);
+    ASSERT_OK_ASSIGN(const Branch chat, store.FindBranch("chat"));
+    EXPECT_TRUE(HasKv(chat, more, 0, 5));
+  }
+  EXPECT_GT(before, 0u);
+  EXPECT_GT(after, 10u);
 }
 
 TEST(ModelFieldsFormat, WhatIsUnsetTakesNoByte) {
@@ -258,7 +315,6 @@ TEST(ModelFieldsFormat, EachIsCriticalAndComesBack) {
 TEST(ModelFieldsSpec, WindowsAreComparedWhereBothAreSaid) {
   const auto window = [](uint32_t first, uint32_t width) {
     ModelSpec spec = OldModel();
-    spec.groups[0].inv_freq.clear();
     spec.groups[0].planes[0].rotary.first = first;
     spec.groups[0].planes[0].rotary.width = width;
     EXPECT_OK(spec.Validate());
@@ -277,6 +333,7 @@ TEST(ModelFieldsSpec, WindowsAreComparedWhereBothAreSaid) {
 TEST(ModelFieldsSpec, EachBadFieldIsNamed) {
   const auto bad = [](auto change, const std::string& field) {
     ModelSpec spec = OldModel();
+    spec.groups[0].inv_freq = RotaryFrequencies(8, 10'000.0);
     change(spec);
     EXPECT_FAILS(spec.Validate(), StatusCode::kInvalidArgument, field);
   };

@@ -78,7 +78,8 @@ TEST_P(ModelTest, OtherIdentitiesVariantsAndShardsAreOtherModels) {
 }
 
 TEST_P(ModelTest, AnotherShapeIsRefusedByTheNameOfTheField) {
-  const ModelSpec spec = HybridModel();
+  ModelSpec spec = HybridModel();
+  spec.groups[0].inv_freq = {1.0F, 0.5F};
   Register(spec);
   const auto mismatch = [&](auto change, const std::string& field) {
     ModelSpec other = spec;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the directory never tells of an object that it is not there, nor of one that is not
-// that it is, whatever room it has, while it is filled, and between the ops of a record.
-// Method: the directory alone, with little room, told of commits, beside a map that has room for
-// all.
+// Property: the directory never reports an existing object as absent, nor an absent one as present,
+// whatever room it has, while it is filled, and between the ops of a record.
+// Method: the directory alone, with little room, which hears of commits, beside a map that has room
+// for all.
 #include <map>
 #include <random>
 
@@ -25,13 +25,17 @@ class DirectoryAloneTest : public ::testing::Test {
     head.lengths = {1, 1};
     return head;
   }
+  void Add(engine::Head head) {
+    head.use = tree_.sums().NamespaceOf(head.ns);
+    tree_.residency().AddHead(std::move(head));
+  }
   void Commit(engine::OpKind kind, const engine::Head& head) {
     engine::CommittedOp op;
     op.op.kind = kind;
     op.op.branch = head.id;
     op.op.ns = head.ns;
     tree_.residency().RememberHead(head.id);
-    if (!tree_.KnowsHead(head.id)) tree_.residency().AddHead(head);
+    if (!tree_.KnowsHead(head.id)) Add(head);
     directory_.OnCommitted(op);
   }
   Answer Ask(const std::string& key) {
@@ -115,7 +119,7 @@ TEST_F(DirectoryAloneTest, KnowsWhatItHasRoomFor) {
   EXPECT_EQ(Answer::kUnknown, Ask(there.begin()->second));
 }
 
-// A record is applied as a whole before it is told of, op by op.
+// A record is applied as a whole before it is reported, op by op.
 TEST_F(DirectoryAloneTest, InTheMiddleOfARecordItTellsTheTruth) {
   directory_.BeginFill(1);
   directory_.EndFill(true);
@@ -123,7 +127,7 @@ TEST_F(DirectoryAloneTest, InTheMiddleOfARecordItTellsTheTruth) {
   Commit(engine::OpKind::kCreate, first);
   // The second takes the place of the first.
   tree_.residency().RememberHead(2);
-  tree_.residency().AddHead(second);
+  Add(second);
   tree_.residency().AddName({second.ns, second.name, 2});
   Commit(engine::OpKind::kDrop, first);
   EXPECT_EQ(Answer::kPresent, Ask("a"));
@@ -167,7 +171,7 @@ TEST_F(DirectoryAloneTest, DoesNotNoteAllThatGoesWhileItIsFilled) {
   directory_.BeginFill(1);
   for (uint64_t id = 1; id <= kMany; ++id) {
     engine::Head head = HeadOf(id, "key " + std::to_string(id));
-    head.gone = true;  // As it is when its drop is told.
+    head.gone = true;  // As it is when its drop is reported.
     Commit(engine::OpKind::kDrop, head);
     tree_.residency().RemoveHead(id);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: each key of a call has a status, and a ticket, of its own; who gives up gives up what
-// has not begun; what is there while it is replaced is the one or the other; a reader beside looks
+// has not begun; an object that is being replaced is the old or the new one; a reader beside looks
 // and changes nothing.
 // Method: batches by queue, cancelled, out of time, against each other, and by a follower.
 #include <thread>
@@ -165,7 +165,7 @@ TEST_P(ObjectCallsTest, BatchesOfNothing) {
 TEST_P(ObjectCallsTest, OutOfTimeTellsWhatIsThere) {
   const auto value = Content(1, 3000);
   const PutOptions hurried{.durability = Durability::kPower, .timeout_ns = 0};
-  // It is there, but nobody waited until it was safe; or it is not there.
+  // It exists, but nobody waited until it was safe; or it does not exist.
   const PutResult put = Put("a", value, hurried);
   const bool there = Get("a").has_value();
   const StatusCode code = put.status.code();

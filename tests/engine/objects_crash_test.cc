@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: whatever a crash, a full disk or a failing one leaves, an object is there as it was
-// given or not at all, one that was replaced is the old or the new one, what was acknowledged is
-// there, and nothing of a put that did not come through stays.
+// Property: whatever a crash, a full disk or a failing one leaves, an object survives as it was
+// given or not at all, one that was replaced is the old or the new one, what was acknowledged
+// survives, and nothing of a put that did not come through stays.
 #include <cerrno>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/objects_test.h"
+#include "tests/support/power_cuts.h"
 
 namespace cairn::testing {
 namespace {
@@ -49,46 +50,29 @@ class ObjectCrashTest : public ::testing::Test {
 };
 
 TEST_F(ObjectCrashTest, PowerCutBeforeEveryOperation) {
-  struct Found {
-    io::SimWorld machine;
-    int acknowledged;
-    std::string when;
-  };
   // A small one, one in parts, one in a table; then each is replaced by the next.
   const std::vector<std::byte> small = Content(1, 1300), parts = Content(2, 300'001),
                                table = Content(3, 500'000);
   io::SimWorld sim = io::MakeSimWorld(1);
-  std::vector<Found> found;
-  int acknowledged = 0;
-  bool counting = false;
-  sim.disk->set_on_operation([&](const io::SimOperation& operation) {
-    if (!counting) return;
-    const auto cut = [&](const io::CrashChoice& choice) {
-      found.push_back({io::CrashWorld(*sim.disk, choice), acknowledged, operation.ToString()});
-    };
-    cut(io::CrashChoice::KeepAll());
-    cut(io::CrashChoice::LoseAll());
-    for (uint64_t seed = 0; seed < 3; ++seed) cut(io::CrashChoice::Seeded(seed));
-  });
+  PowerCuts cuts(sim);
   const std::vector<const std::vector<std::byte>*> steps = {&small, &parts, &table, &parts, &small};
   {
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", OptionsOf(sim)));
     ASSERT_OK(PutOne(store, "other", small));
-    counting = true;
+    cuts.Begin();
     for (const auto* value : steps) {
       ASSERT_OK(PutOne(store, "a", *value, IfPresent::kReplace));
-      ++acknowledged;
+      cuts.Acknowledge();
     }
-    counting = false;
+    cuts.End();
     ASSERT_OK(store.Close());
   }
-  sim.disk->set_on_operation(nullptr);
-  ASSERT_GT(found.size(), 50U);
+  ASSERT_GT(cuts.machines().size(), 50U);
   uint64_t swept = 0;
-  for (Found& one : found) {
+  for (const PowerCuts::Machine& one : cuts.machines()) {
     SCOPED_TRACE("power lost before " + one.when + ", acknowledged " +
                  std::to_string(one.acknowledged));
-    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", OptionsOf(one.machine)));
+    ASSERT_OK_ASSIGN(Store store, Store::Open("/store", OptionsOf(one.world)));
     EXPECT_EQ(small, GetOne(store, "other"));
     const std::vector<std::byte> got = GetOne(store, "a");
     const auto at = static_cast<size_t>(one.acknowledged);
@@ -99,7 +83,7 @@ TEST_F(ObjectCrashTest, PowerCutBeforeEveryOperation) {
     swept += Objects(store).Usage()->at(0).branches != objects;
     for (int look = 0; look < 1000; ++look) {
       if (Objects(store).Usage()->at(0).branches == objects) break;
-      one.machine.world().scheduler->Sleep(1'000'000);
+      one.world.world().scheduler->Sleep(1'000'000);
     }
     EXPECT_EQ(objects, Objects(store).Usage()->at(0).branches);
     EXPECT_EQ(objects, Objects(store).List("", 10)->objects.size());
@@ -174,7 +158,7 @@ TEST_F(ObjectCrashTest, AFullDiskSaysSoAndTakesObjectsAgain) {
   ASSERT_OK(store.Close());
 }
 
-// The log fails: what was acknowledged is there, and Exists says what Get does.
+// The log fails: what was acknowledged survives, and Exists says what Get does.
 TEST_F(ObjectCrashTest, AfterThatTheLogFailedNothingIsThereThatWasTakenBack) {
   io::SimWorld sim = io::MakeSimWorld(1);
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", OptionsOf(sim)));

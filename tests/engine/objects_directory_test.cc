@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: Exists tells what is there, whether the directory knows all, is being filled, or has no
+// Property: Exists reports what exists, whether the directory knows all, is being filled, or has no
 // room; objects go whole, the deepest first, and one that was touched is passed over once.
 #include <random>
 
-#include "engine/store_core.h"
+#include "engine/store/store_core.h"
 #include "tests/engine/objects_test.h"
 
 namespace cairn::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: what Exists has put on lease stays until the lease is over: nothing evicts or expires
-// it; a delete and a replacement win; the lease is for all that Exists tells, or there is none.
+// it; a delete and a replacement win; the lease is for all that Exists reports, or there is none.
 #include "tests/engine/objects_test.h"
 
 namespace cairn::testing {
@@ -49,7 +49,23 @@ TEST_P(ObjectLeaseTest, HoldsAgainstEviction) {
   EXPECT_FALSE(Has("held"));
 }
 
-// Nothing else may go: who puts is told so, and not left waiting.
+TEST_P(ObjectLeaseTest, IsOverWhenAllOfItIsDeleted) {
+  const auto value = Content(1, 8192);
+  PutMany("old", 3, value);
+  const ObjectsFound found = Lease({"old 0", "old 1", "old 2"});
+  ASSERT_NE(LeaseId{}, found.lease);
+  const uint64_t bytes = store_.Metrics().leased_bytes;
+  ASSERT_OK(Delete("old 1"));
+  EXPECT_EQ(bytes / 3 * 2, store_.Metrics().leased_bytes);
+  EXPECT_OK(store_.Renew(found.lease, kMinute));
+  ASSERT_OK(Put("old 0", value, {.if_present = IfPresent::kReplace}).status);
+  EXPECT_OK(store_.Renew(found.lease, kMinute));
+  ASSERT_OK(Delete("old 2"));
+  EXPECT_EQ(0u, store_.Metrics().leased_bytes);
+  EXPECT_FAILS(store_.Renew(found.lease, kMinute), StatusCode::kNotFound, "dropped");
+}
+
+// Nothing else may go: the put says so, and does not wait.
 TEST_P(ObjectLeaseTest, AFullNamespaceOnLeaseHasNoSpace) {
   const auto value = Content(1, 8192);
   PutMany("old", 6, value);

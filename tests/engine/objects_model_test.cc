@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/objects_test.h"
 
 namespace cairn::testing {
@@ -103,7 +103,7 @@ class ObjectHistory {
     ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(class_, Space().RegisterClass({.name = "pages", .page_bytes = kPage}));
   }
-  // All that is shown now is there after a crash as well.
+  // All that is shown now survives a crash as well.
   void Settle() {
     for (auto& [id, known] : known_) known.before.clear();
   }

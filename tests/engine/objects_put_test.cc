@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: an object is there under its key as it was given, whole or not at all, whatever bytes
+// Property: an object is stored under its key as it was given, whole or not at all, whatever bytes
 // key and object have, wherever it lies; what cannot be is refused by name and leaves no trace.
 // Method: objects of sizes around a page, a record of the log and a table, put, replaced and
 // deleted, read back from log, tables and memory, after reopening, and beside a writer.
@@ -20,7 +20,7 @@ TEST_P(ObjectPutTest, EverySizeComesBackFromEverywhere) {
   Options options = world_->options();
   options.direct_ingest_bytes = 1 << 20;
   Reopen(options);
-  // Pages of 512; a record holds some 100 KiB in so small a segment; from 1 MiB on a table.
+  // Pages of 512; a record holds about 100 KiB in such a small segment; from 1 MiB on a table.
   const std::vector<size_t> sizes = {0,     1,      511,    512,     513,    1024,
                                      70000, 131072, 300001, 1 << 20, 1500000};
   std::vector<std::vector<std::byte>> contents;
@@ -230,7 +230,7 @@ TEST_P(ObjectPutTest, TooLittleRoomTellsHowMuchItTakes) {
   EXPECT_EQ(0u, got[0].bytes);
 }
 
-// Whichever wins, all are told Ok, and what is there is what one of them gave.
+// Whichever wins, all get Ok, and the object is what one of them gave.
 TEST_P(ObjectPutTest, ManyPutOneKey) {
   if (GetParam() == "simulated") GTEST_SKIP() << "its threads are not the machine's";
   constexpr int kThreads = 4, kTimes = 6;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: state whose bytes lie in one order is never given to whom another one is natural, by
-// the pairing of the rotation or the packing of the blocks: who registers the other is told the
-// field. No packing is a packing of its own, so a store from before there was the field refuses as
-// well, and a model without it has the bytes that it had. Method: one identity, registered as each
-// of several engines would; records by hand.
+// the pairing of the rotation or the packing of the blocks: registering the other names the field.
+// No packing is a packing of its own, so a store from before the field existed refuses as well, and
+// a model without it has the bytes that it had. Method: one identity, registered as each of several
+// engines would; records by hand.
 #include "base/codec/fields.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -21,7 +21,7 @@ ModelSpec Plain(RotaryPairing pairing) {
   return spec;
 }
 
-// As many bytes a token as the plain one: nothing but the name tells them apart.
+// It has the bytes per token of the plain one: only the name distinguishes them.
 ModelSpec Packed(const std::string& packing) {
   ModelSpec spec = TinyModel();
   LayerGroup group;
@@ -64,7 +64,7 @@ TEST_P(PackingTest, StateOfOnePackingIsRefusedByTheOthers) {
   }
 }
 
-// Unset fields agree with what others say; this one does not: rows in order are what was there.
+// Unset fields agree with what others say; this one does not: before the field, rows were in order.
 TEST_P(PackingTest, NoPackingIsRefusedByOne) {
   const ModelId id = Register(Packed(""));
   Reopen();

@@ -2,16 +2,16 @@
 //
 // Property: the page cache keeps what is used again, within the memory that others leave, and takes
 // no harm from large restores; the parts of max_memory_bytes never add up to more.
-#include "engine/restore/page_cache.h"
+#include "engine/restore/plan/page_cache.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "engine/commit/staging.h"
-#include "engine/memory_parts.h"
+#include "engine/config/memory_parts.h"
 #include "tests/support/status.h"
 
 namespace cairn::testing {
@@ -23,7 +23,7 @@ using Admission = PageCache::Admission;
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kSeal = 99;
-constexpr uint64_t kSlab = 16 << 10;  // Of four pages.
+constexpr uint64_t kSlab = 16 << 10;  // Four pages.
 constexpr uint64_t kSlabKept = 64 << 10;
 
 engine::MemoryParts Parts(uint64_t page_floor) {
@@ -42,11 +42,11 @@ class PageCacheTest : public ::testing::Test {
     auto* self = static_cast<PageCacheTest*>(context);
     if (self->refuse_) return nullptr;
     self->live_ += bytes;
-    return ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
+    return ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
   }
   static void Free(void* context, void* memory, size_t bytes, size_t alignment) {
     static_cast<PageCacheTest*>(context)->live_ -= bytes;
-    ::operator delete(memory, std::align_val_t{alignment});
+    ::operator delete (memory, std::align_val_t{alignment});
   }
   Allocator allocator() { return {Count, Free, this}; }
 
@@ -92,7 +92,7 @@ TEST_F(PageCacheTest, WhatWasReadIsThereWithinTheBound) {
   EXPECT_GT(cache.bytes(), 7u << 20);
 }
 
-// Used twice, they stay while as much is read once as goes in many times over.
+// Pages used twice stay, while many times the capacity is read once.
 TEST_F(PageCacheTest, OneLargeReadDoesNotPushOutWhatIsUsed) {
   for (const bool large : {false, true}) {
     PageCache cache(&budget_, allocator(), Parts(0));
@@ -107,7 +107,7 @@ TEST_F(PageCacheTest, OneLargeReadDoesNotPushOutWhatIsUsed) {
   }
 }
 
-// Names tell that it comes again: the second time it is kept, the third time it is there.
+// Names show that it comes again: the second time it is kept, the third time it is found.
 TEST_F(PageCacheTest, ALargeReadIsKeptTheSecondTime) {
   PageCache cache(&budget_, allocator(), Parts(0));
   EXPECT_EQ(0u, HitsOf(cache, 900, 1, true));
@@ -176,7 +176,7 @@ TEST_F(PageCacheTest, ANumberGivenTwiceEndsTheProcess) {
 
 TEST_F(PageCacheTest, RandomUseKeepsTheSums) {
   PageCache cache(&budget_, allocator(), Parts(1 << 18));
-  io::SimRandom random(1);
+  SeededRandom random(1);
   uint64_t taken = 0;
   for (int i = 0; i < 200'000; ++i) {
     const uint64_t rank = random.Next() % 100;

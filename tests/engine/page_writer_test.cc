@@ -2,7 +2,7 @@
 //
 // Property: who visits the frames of a table sees each of them once, says what it is, and sees what
 // can be read back; and gathered or staged, the same rows make the same table.
-#include "engine/pages/page_writer.h"
+#include "engine/commit/page_writer.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 
 #include "base/codec/token_block.h"
 #include "base/io/world.h"
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "sstable/snapshot_table.h"
 #include "tests/support/status.h"
 #include "tests/support/table_host.h"

@@ -4,8 +4,8 @@
 // nothing behind a cut is; the memory is bounded.
 #include <gtest/gtest.h>
 
-#include "engine/reuse/constants.h"
-#include "engine/reuse/path_digests.h"
+#include "engine/find/constants.h"
+#include "engine/find/path_digests.h"
 
 namespace cairn::testing {
 namespace {

@@ -166,7 +166,7 @@ TEST_P(PoisonTest, WhatTheDiskLostStaysInMemory) {
 }
 
 // Each single operation on the log fails in turn; the store is poisoned or does not care, and what
-// was acknowledged is there afterwards.
+// was acknowledged survives.
 TEST(PoisonSweepTest, EveryOperationOnTheLogFailsOnce) {
   const ModelSpec model = WideModel();
   for (uint64_t at = 0; at < 60; ++at) {

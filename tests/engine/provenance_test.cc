@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: what a caller says of KV (Delta::exact) stays with every position of it, in the log, in
-// the index, in tables, in forks and through whatever cuts, seals, evicts or writes it anew; a
-// restore tells how many of its bytes are approximate; and nothing is ever said of token ids.
-// Method: appends of every kind that alternate, position by position in a book, and restores of
-// many ranges, hot, cold and sealed.
+// the index, in tables, in forks and through whatever cuts, seals, evicts or rewrites it; a restore
+// reports how many of its bytes are approximate; and nothing is ever said of token ids. Method:
+// appends of every kind that alternate, position by position in a book, and restores of many
+// ranges, hot, cold and sealed.
 #include <algorithm>
 
 #include "base/codec/fields.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

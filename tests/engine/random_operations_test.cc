@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kLengthMax = 60;
 constexpr size_t kBranchesMax = 24;
-// So many bring enough KV, as a rule, to go into a table of their own.
+// Appends of this size usually go into a table of their own.
 constexpr uint64_t kIngestBytes = 4096;
 constexpr uint64_t kIngestedTokens = 14;
 // About half of what the branches of a namespace would hold.
@@ -458,7 +458,7 @@ class RandomWalk {
     ASSERT_TRUE(got == image) << "[" << begin << ", " << end << ") at " << length;
   }
 
-  // Of a pool whose positions lie one after another.
+  // REQUIRES: the pool's positions lie one after another.
   static bool IsBlank(const LayerGroup& group, const KvPool& pool, uint64_t position) {
     const auto bytes = static_cast<ptrdiff_t>(group.token_bytes());
     const auto at = pool.memory().begin() + static_cast<ptrdiff_t>(position - pool.first()) * bytes;
@@ -485,7 +485,7 @@ class RandomWalk {
       if (view.count != 0) groups.push_back(view);
     }
     const Status status = Handle(id).Fill({.groups = groups});
-    // Gaps that are filled may be more than the namespace can hold; what came before is there.
+    // Gaps that are filled may be more than the namespace can hold; what came before survives.
     if (status.code() == StatusCode::kNoSpace) return;
     ASSERT_OK(status);
     for (uint32_t group = 0; group < model_.groups(); ++group) {

@@ -2,14 +2,14 @@
 //
 // Property: background work is held to its rate and no more, hurries where room runs out, stands
 // still while it is paused, and ends when it is stopped. Method: the virtual clock.
-#include "engine/space/rate_limiter.h"
+#include "engine/background/rate_limiter.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <memory>
 
-#include "base/io/sim_scheduler.h"
+#include "sim/scheduler.h"
 #include "tests/support/status.h"
 
 namespace cairn::engine {

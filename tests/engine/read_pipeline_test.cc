@@ -13,8 +13,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/io/sim_random.h"
-#include "base/io/sim_world.h"
+#include "base/core/seeded_random.h"
+#include "sim/world.h"
 #include "tests/support/status.h"
 
 namespace cairn::engine {
@@ -24,7 +24,7 @@ constexpr uint64_t kJobBytes = 1 << 20;
 constexpr uint64_t kJobs = 60;
 constexpr uint64_t kMs = 1'000'000;
 
-// The first word of every block tells where it stands.
+// The first word of every block says where it stands.
 std::vector<std::byte> Content() {
   std::vector<std::byte> content(kJobs * kJobBytes);
   for (uint64_t at = 0; at < content.size(); at += io::kBlockBytes) {
@@ -88,7 +88,7 @@ class KeepingHost final : public PipelineHost {
   ItemOutcome& OutcomeOf(const ReadJob&) override { return outcome; }
   bool AnyWanted() override { return !outcome.ended(); }
   void StopAll(const Status& status) override { outcome.Stop(status); }
-  bool TakeBack(uint64_t deadline_ns) override {
+  bool Reclaim(uint64_t deadline_ns) override {
     if (gives_back_itself_) return false;
     return (deadline_ns != 0 || random_.Next() % 4 == 0) && LetOneGo();
   }
@@ -105,7 +105,7 @@ class KeepingHost final : public PipelineHost {
     uint64_t offset = 0;
   };
   const std::shared_ptr<io::File> file_;
-  io::SimRandom random_;
+  SeededRandom random_;
   const bool gives_back_itself_;
   std::mutex mutex_;
   std::vector<Kept> kept_;

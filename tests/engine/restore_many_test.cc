@@ -8,9 +8,9 @@
 #include <cstring>
 #include <functional>
 
-#include "base/io/sim_world.h"
-#include "engine/restore/restore_item.h"
-#include "engine/store_core.h"
+#include "engine/restore/plan/restore_item.h"
+#include "engine/store/store_core.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -174,7 +174,7 @@ TEST_F(RestoreManyTest, PiecesLandWhereTheirShiftSays) {
   check("tables and memory, beside a hot tail");
 }
 
-// Of the path that ends with a node: a branch may have gone on, or be gone.
+// The path that ends with a node is read: a branch may have gone on, or be gone.
 TEST_F(RestoreManyTest, ANodeIsASource) {
   Write("one", 200, 1);
   ASSERT_OK_ASSIGN(const Branch fork, Find("one").ForkAt(120, {.name = "fork"}));

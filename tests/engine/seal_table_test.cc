@@ -3,7 +3,7 @@
 // Property: a sealed table has the same bytes on any number of threads, all device writes are
 // announced in small steps, and a table that does not read back as it was packed is not left
 // behind.
-#include "engine/space/seal_table.h"
+#include "engine/background/seal_table.h"
 
 #include <gtest/gtest.h>
 
@@ -13,10 +13,10 @@
 #include <memory>
 
 #include "base/io/file_util.h"
-#include "base/io/sim_disk.h"
-#include "engine/constants.h"
-#include "engine/space/read_back.h"
-#include "engine/tree/seal_source.h"
+#include "engine/background/read_back.h"
+#include "engine/config/constants.h"
+#include "engine/tree/memory/seal_source.h"
+#include "sim/disk.h"
 #include "tests/support/status.h"
 #include "tests/support/table_host.h"
 #include "tests/support/test_store.h"
@@ -69,8 +69,8 @@ class MadeUp final : public SealReader {
     largest = std::max(largest, written_bytes);
     return on_take ? on_take(*this) : Status::Ok();
   }
-  // Of the read-back.
-  Status TakeBack(uint64_t read_bytes) {
+  // Plays the read-back.
+  Status Reclaim(uint64_t read_bytes) {
     read += read_bytes;
     ++reads;
     largest = std::max(largest, read_bytes);
@@ -127,13 +127,13 @@ struct Sealed {
     CAIRN_ASSIGN_OR_RETURN(engine::WrittenTable table,
                            engine::WriteSealTable(&tables, Allocator::Default(), sources, &reader,
                                                   parallel_for, stage_bytes, &stages));
-    const engine::ReadBackMeans means{
+    const engine::ReadBackDeps deps{
         .tables = &tables,
         .parallel_for = parallel_for,
-        .take = [this](uint64_t read_bytes) { return reader.TakeBack(read_bytes); },
+        .take = [this](uint64_t read_bytes) { return reader.Reclaim(read_bytes); },
         .quiet = [this] { return reader.quiet; }};
     CAIRN_RETURN_IF_ERROR(
-        engine::VerifyReadBack(means, table.info().number, sources, table.hashes()));
+        engine::VerifyReadBack(deps, table.info().number, sources, table.hashes()));
     table.Keep();
     return Status::Ok();
   }

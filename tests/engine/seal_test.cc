@@ -248,7 +248,7 @@ TEST_P(SealTest, ALargeAppendKeepsItsPartsWhileItIsGathered) {
 INSTANTIATE_TEST_SUITE_P(Worlds, SealTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
 
 // Whatever fails while deltas are sealed and the log is given back, once, costs nothing: another
-// try succeeds or the log was poisoned, and what is found afterwards is what was there.
+// try succeeds or the log was poisoned, and the content afterwards is the same.
 TEST(SealFaultTest, EveryOperationFailed) {
   const ModelSpec model = TinyModel();
   uint64_t struck = 0;
@@ -280,7 +280,7 @@ TEST(SealFaultTest, EveryOperationFailed) {
       EXPECT_OK(store.Compact()) << "after " << first.ToString();
     }
     EXPECT_TRUE(HasKv(chat, model, 0, 40));
-    (void)store.Close();  // Of a poisoned store it tells so.
+    (void)store.Close();  // A poisoned store says so.
     ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(chat, store.FindBranch("chat"));
     EXPECT_TRUE(HasKv(chat, model, 0, 40));

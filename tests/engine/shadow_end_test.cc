@@ -16,7 +16,7 @@ TEST_F(ShadowTest, AfterAnExtendThatFailedNothingIsShown) {
   ShadowOptions options = OptionsOf(Small());
   options.tokens_max = 6000;
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, options));
-  io::SimRandom random(15);
+  SeededRandom random(15);
   extended_ = true;
   int failures = 0;
   for (uint64_t fails_at = 1; fails_at < 40; ++fails_at) {
@@ -32,7 +32,7 @@ TEST_F(ShadowTest, AfterAnExtendThatFailedNothingIsShown) {
     ++failures;
     const auto view = session.View(0);
     EXPECT_FAILS(view.status(), StatusCode::kInvalidState, "");
-    // Rows that are said to be there, and were never put there.
+    // Rows that are claimed to exist, and were never put.
     if (view.ok()) {
       EXPECT_EQ(had - (had - 32) / 64 * 64 + session.info().always_chunks * 4,
                 view->resident_tokens);
@@ -80,7 +80,7 @@ TEST_F(ShadowTest, ASessionEndsBehindAllStreamsOfALayer) {
         session.Select({.layer = 0, .queries = queries_, .is_fp32 = true, .stream = stream()}));
     ASSERT_OK(device_->Record(stream_, selected));
     ASSERT_OK(device_->StreamWait(second, selected));
-    ASSERT_OK(session.Rebuild(0, gpu::HostDevice::HandleOf(second)));
+    ASSERT_OK(session.Rebuild(0, gpu::SimDevice::HandleOf(second)));
     ASSERT_OK(session.Fetch({.layer = 0, .stream = stream()}));
     ASSERT_OK(
         session.Append({.layer = 0, .keys = queries_, .values = queries_, .stream = stream()}));
@@ -111,7 +111,7 @@ TEST_F(ShadowTest, ASessionOutlivesAKeyOutOfRange) {
   ASSERT_OK(chat_.Rewind(700));
   AppendTo(chat_, 1100);
   ASSERT_OK(session.Extend());
-  io::SimRandom random(20);
+  SeededRandom random(20);
   extended_ = true;
   for (uint32_t layer = 0; layer < kLayers; ++layer) Step(session, Small(), layer, 1100, &random);
 }
@@ -146,7 +146,7 @@ TEST_F(ShadowTest, AJoinAboveASessionLeavesItAsItIs) {
   options.tokens_max = 3000;
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, fork, options));
   EXPECT_EQ(0u, session.info().tokens_read);
-  io::SimRandom random(21);
+  SeededRandom random(21);
   Step(session, Small(), 0, 1502, &random);
   ASSERT_OK(chat_.Drop());
   ASSERT_OK(store_.Compact());
@@ -167,7 +167,7 @@ TEST_F(ShadowTest, AnOpenThatFailsGivesAllBack) {
   AppendTo(chat_, 1200);
   MakeArena();
   ASSERT_OK(BuildShadow(chat_, {.spec = Small()}));
-  io::SimRandom random(16);
+  SeededRandom random(16);
   int failures = 0;
   for (uint64_t fails_at = 0;; ++fails_at) {
     ASSERT_LT(fails_at, 500u);

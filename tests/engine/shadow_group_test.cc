@@ -10,7 +10,7 @@
 namespace cairn::testing {
 namespace {
 
-// Of two groups the second: fp16, rows of values longer than those of keys, five query heads to a
+// The second of two groups: fp16, rows of values longer than those of keys, five query heads to a
 // kv head.
 class ShadowOfGroupTest : public GpuTest {
  protected:
@@ -28,7 +28,7 @@ class ShadowOfGroupTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     kv_ = std::make_unique<KvBuffer>(model_, kTokensMax);
-    io::SimRandom random(7);
+    SeededRandom random(7);
     for (uint32_t group = 0; group < 2; ++group) {
       const LayerGroup& of = model_.groups[group];
       for (uint32_t at = 0; at < of.layers * 2 * of.planes[0].heads; ++at) {
@@ -82,12 +82,12 @@ class ShadowOfGroupTest : public GpuTest {
 
   // Queries of the dtype, at a scale that is left out.
   void Step(ShadowSession& session, const ShadowSpec& spec, uint32_t layer, uint64_t tokens,
-            io::SimRandom* random) {
+            SeededRandom* random) {
     std::vector<uint16_t> queries(kHeads * kQueries * kChannels);
     for (uint16_t& q : queries) q = ToF16(static_cast<float>(random->Below(4001)) / 1000.0F - 2.0F);
     ASSERT_OK(gpu_->CopyIn(queries_, reinterpret_cast<const std::byte*>(queries.data()),
                            queries.size() * 2));
-    const uintptr_t stream = gpu::HostDevice::HandleOf(stream_);
+    const uintptr_t stream = gpu::SimDevice::HandleOf(stream_);
     ASSERT_OK(session.Select({.layer = layer, .queries = queries_, .stream = stream}));
     ASSERT_OK(session.Rebuild(layer, stream));
     ASSERT_OK(session.Fetch({.layer = layer, .stream = stream}));
@@ -144,7 +144,7 @@ class ShadowOfGroupTest : public GpuTest {
 
 TEST_F(ShadowOfGroupTest, AttendsToWhatTheOracleChooses) {
   AppendTo(1500);
-  io::SimRandom random(1);
+  SeededRandom random(1);
   for (const ShadowKeys keys : {ShadowKeys::kInt4, ShadowKeys::kInt8, ShadowKeys::kExact}) {
     SCOPED_TRACE(ShadowKeysName(keys));
     ShadowSpec spec;

@@ -24,7 +24,7 @@ class ShadowLowRankGrowthTest : public ShadowLowRankTest {
   // The choice of a step of a layer, and the keys that it rebuilds.
   std::vector<std::byte> Rebuilt(ShadowSession& session, uint32_t layer, uint64_t seed) {
     std::vector<std::byte> all;
-    io::SimRandom random(seed);
+    SeededRandom random(seed);
     std::vector<float> queries(kHeads * kGroup * kChannels);
     for (float& q : queries) q = Drawn(&random);
     EXPECT_OK(gpu_->CopyIn(queries_, reinterpret_cast<const std::byte*>(queries.data()),
@@ -66,7 +66,7 @@ TEST_F(ShadowLowRankGrowthTest, VectorsThatServeGoOn) {
   MakeKeysFlat(0, kTokensMax, 3);
   AppendTo(chat_, 500);
   MakeArena();
-  io::SimRandom random(1);
+  SeededRandom random(1);
   const ShadowSpec spec = OfRank(3);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, Growing(spec)));
   extended_ = true;
@@ -92,7 +92,7 @@ TEST_F(ShadowLowRankGrowthTest, ALongerTableIsTakenOver) {
   MakeKeysFlat(0, kTokensMax, 3);
   AppendTo(chat_, 1500);
   MakeArena();
-  io::SimRandom random(2);
+  SeededRandom random(2);
   const ShadowSpec spec = OfRank(3);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, Growing(spec)));
   ASSERT_OK(DropShadow(chat_, {.spec = spec}));  // So that the other's are of all keys.
@@ -137,13 +137,13 @@ TEST_F(ShadowLowRankGrowthTest, WithoutRoomForOthersItIsAsItWas) {
   MakeKeysFlat(0, 1500, 3);
   AppendTo(chat_, 1500);
   MakeArena();
-  io::SimRandom random(3);
+  SeededRandom random(3);
   ShadowSpec spec = Small(ShadowKeys::kLowRank);
   spec.rank_energy = 0.95;
   ShadowOptions options = Growing(spec);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, options));
   StepAndCompare(session, spec, 1500, 1408, &random);
-  AppendTo(chat_, 4000);  // Of all directions.
+  AppendTo(chat_, 4000);  // The new keys point in all directions.
   for (int i = 0; i < 2; ++i) {
     EXPECT_FAILS(session.Extend(), StatusCode::kInvalidState, "open another session");
     EXPECT_OK(session.View(kLayers - 1));
@@ -160,7 +160,7 @@ TEST_F(ShadowLowRankGrowthTest, WithoutATableAndNotToMakeOneItIsAsItWas) {
   MakeKeysFlat(1500, kTokensMax, 1001);
   AppendTo(chat_, 1500);
   MakeArena();
-  io::SimRandom random(4);
+  SeededRandom random(4);
   const ShadowSpec spec = OfRank(3);
   ASSERT_OK(BuildShadow(chat_, {.spec = spec}));
   ShadowOptions options = Growing(spec);
@@ -177,7 +177,7 @@ TEST_F(ShadowLowRankGrowthTest, WithoutATableAndNotToMakeOneItIsAsItWas) {
 TEST_F(ShadowLowRankGrowthTest, AShortContextGetsVectorsWhenItIsLonger) {
   AppendTo(chat_, 60);
   MakeArena();
-  io::SimRandom random(5);
+  SeededRandom random(5);
   ShadowSpec spec = OfRank(6);
   spec.budget_tokens = 0;
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, Growing(spec)));

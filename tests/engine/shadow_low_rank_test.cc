@@ -10,7 +10,7 @@ namespace {
 TEST_F(ShadowLowRankTest, KeysAreThoseOfTheVectors) {
   AppendTo(chat_, 1500);
   MakeArena();
-  io::SimRandom random(1);
+  SeededRandom random(1);
   for (const bool by_energy : {false, true}) {
     ShadowSpec spec = Small(ShadowKeys::kLowRank, by_energy ? 8 : 4, 16);
     if (by_energy) {
@@ -28,7 +28,7 @@ TEST_F(ShadowLowRankTest, KeysAreThoseOfTheVectors) {
 TEST_F(ShadowLowRankTest, ALongerContextKeepsVectorsThatServeIt) {
   MakeKeysFlat(0, 3000, 3);
   MakeArena();
-  io::SimRandom random(2);
+  SeededRandom random(2);
   ShadowSpec spec = Small(ShadowKeys::kLowRank);
   spec.rank = 3;
   AppendTo(chat_, 1500);
@@ -37,7 +37,7 @@ TEST_F(ShadowLowRankTest, ALongerContextKeepsVectorsThatServeIt) {
   ASSERT_OK_ASSIGN(ShadowSession longer, ShadowSession::Open(arena_, chat_, OptionsOf(spec)));
   EXPECT_EQ(2560u - 1024, longer.info().tokens_read);
   StepAndCompare(longer, spec, 2600, 1408, &random);
-  // Of other directions: the vectors are found anew.
+  // Keys of other directions: the vectors are found again.
   MakeKeysFlat(2600, 6000, 1001);
   AppendTo(chat_, 5000);
   ASSERT_OK_ASSIGN(ShadowSession anew, ShadowSession::Open(arena_, chat_, OptionsOf(spec)));
@@ -58,7 +58,7 @@ TEST_F(ShadowLowRankTest, ATableWithoutVectorsIsMadeAgain) {
   }
   ASSERT_NE("", table);
   ASSERT_OK_ASSIGN(const io::FileInfo info, sim_.disk->Info(table));
-  io::SimRandom random(3);
+  SeededRandom random(3);
   bool made_again = false;
   for (int i = 0; i < 40 && !made_again; ++i) {
     SCOPED_TRACE(i);

@@ -73,7 +73,7 @@ class ShadowLowRankTest : public ShadowTest {
   }
 
   void StepAndCompare(ShadowSession& session, const ShadowSpec& spec, uint64_t tokens,
-                      uint64_t basis_of, io::SimRandom* random) {
+                      uint64_t basis_of, SeededRandom* random) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       ShadowSpec chooses = spec;
       chooses.keys = ShadowKeys::kInt4;  // The choice depends on landmarks alone.
@@ -101,7 +101,7 @@ class ShadowLowRankTest : public ShadowTest {
     ASSERT_OK(rotation);
     std::vector<RotaryTurn> turns(rotation->pairs());
     for (uint64_t position = begin; position < end; ++position) {
-      io::SimRandom random(seed + position);
+      SeededRandom random(seed + position);
       const float a = Drawn(&random), b = Drawn(&random);
       const uint64_t from = 0;
       rotation->Between({&from, 1}, {&position, 1}, turns);

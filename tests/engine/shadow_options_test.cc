@@ -11,7 +11,7 @@ namespace {
 
 TEST_F(ShadowTest, WithoutALocalWindowNoTokenMayBeLeft) {
   MakeArena();
-  io::SimRandom random(11);
+  SeededRandom random(11);
   ShadowSpec spec = Small();
   spec.local_tokens = 0;
   AppendTo(chat_, 640);
@@ -35,7 +35,7 @@ TEST_F(ShadowTest, WithoutALocalWindowNoTokenMayBeLeft) {
 // All chunks are sinks, then all are outliers: nothing is left to select.
 TEST_F(ShadowTest, WhereAllIsAlwaysAttendedToNothingIsSelected) {
   MakeArena();
-  io::SimRandom random(12);
+  SeededRandom random(12);
   ASSERT_OK_ASSIGN(const BranchInfo info, chat_.Info());
   for (const bool sinks : {true, false}) {
     ShadowSpec spec = Small();
@@ -64,7 +64,7 @@ TEST_F(ShadowTest, WhereAllIsAlwaysAttendedToNothingIsSelected) {
 // Neither sinks nor outliers: a table without rows.
 TEST_F(ShadowTest, WhereNothingIsAlwaysAttendedToTheTableHasNoRows) {
   MakeArena();
-  io::SimRandom random(13);
+  SeededRandom random(13);
   ShadowSpec spec = Small(ShadowKeys::kInt8, 16, 16);
   spec.sink_tokens = 0;
   spec.outlier_share = 0;
@@ -94,7 +94,7 @@ TEST_F(ShadowTest, RoomForMoreTokensThanCanBeCountedIsRefused) {
   if (!wide.ok()) return;
   // The consequence: rows of a head run into those of the next one.
   ShadowSession session = *wide;
-  io::SimRandom random(14);
+  SeededRandom random(14);
   Step(session, options.spec, 0, 58, &random);
 }
 

@@ -2,10 +2,10 @@
 //
 // Property: no table of a shadow is of another content than the branch that finds it, and one that
 // holds what it should not is made again.
-#include "engine/shadow/shadow_builder.h"
-#include "engine/shadow/shadow_shape.h"
-#include "engine/shadow/shadow_table.h"
-#include "engine/store_core.h"
+#include "engine/sessions/shadow/shadow_builder.h"
+#include "engine/sessions/shadow/shadow_shape.h"
+#include "engine/sessions/shadow/shadow_table.h"
+#include "engine/store/store_core.h"
 #include "tests/engine/shadow_test.h"
 
 namespace cairn::testing {
@@ -13,10 +13,10 @@ namespace {
 
 class ShadowTableTest : public ShadowTest {
  protected:
-  engine::ShadowMeans Means() { return chat_.core()->MakeSparseMeans(nullptr); }
+  engine::ShadowDeps Deps() { return chat_.core()->MakeSparseDeps(nullptr); }
   // Other rows from there on.
   void Redraw(uint64_t begin, uint64_t end) {
-    io::SimRandom random(99);
+    SeededRandom random(99);
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       for (uint32_t plane = 0; plane < 2; ++plane) {
         for (uint32_t head = 0; head < kHeads; ++head) {
@@ -42,7 +42,7 @@ TEST_F(ShadowTableTest, PartsAreNotTakenOverFromWhatWasRewoundMeanwhile) {
   Find();
   MakeArena();
   ASSERT_OK_ASSIGN(const engine::ShadowShape shape,
-                   engine::ShapeOfBranch(Means(), chat_.id(), 0, Small(), UINT64_MAX));
+                   engine::ShapeOfBranch(Deps(), chat_.id(), 0, Small(), UINT64_MAX));
   io::SimFault slow;
   slow.delay_ns = 1'000'000'000;
   slow.when = [](const io::SimOperation& of) {
@@ -56,10 +56,10 @@ TEST_F(ShadowTableTest, PartsAreNotTakenOverFromWhatWasRewoundMeanwhile) {
       Redraw(10, 2500);
       AppendTo(chat_, 2500);
     });
-    const auto made = engine::MakeShadowTable(Means(), chat_.id(), shape);
+    const auto made = engine::MakeShadowTable(Deps(), chat_.id(), shape);
     EXPECT_TRUE(made.ok() || made.status().code() == StatusCode::kConflict);
   }
-  io::SimRandom random(17);
+  SeededRandom random(17);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(Small())));
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
     Step(session, Small(), layer, 2500, &random);
@@ -72,7 +72,7 @@ TEST_F(ShadowTableTest, ATableWithoutItsFirstPartIsMadeAgain) {
   AppendTo(chat_, 2500);
   MakeArena();
   ASSERT_OK_ASSIGN(const engine::ShadowShape shape,
-                   engine::ShapeOfBranch(Means(), chat_.id(), 0, Small(), UINT64_MAX));
+                   engine::ShapeOfBranch(Deps(), chat_.id(), 0, Small(), UINT64_MAX));
   const auto write = [&](const engine::DerivedTables::Owner& owner,
                          sstable::SnapshotWriter* table) -> Status {
     const engine::ShadowPartLayout part = engine::PartsOf(shape)[1];
@@ -83,8 +83,8 @@ TEST_F(ShadowTableTest, ATableWithoutItsFirstPartIsMadeAgain) {
     }
     return engine::WriteHead(shape, static_cast<uint64_t>(owner.node), table);
   };
-  ASSERT_OK(Means().derived->Make(chat_.id(), shape.plan.covered, shape.kind(), write));
-  io::SimRandom random(18);
+  ASSERT_OK(Deps().derived->Make(chat_.id(), shape.plan.covered, shape.kind(), write));
+  SeededRandom random(18);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(Small())));
   Step(session, Small(), 0, 2500, &random);
 }
@@ -94,7 +94,7 @@ TEST_F(ShadowTableTest, ATableOfMoreChunksIsMadeAgain) {
   AppendTo(chat_, 600);
   MakeArena();
   ASSERT_OK_ASSIGN(const engine::ShadowShape shape,
-                   engine::ShapeOfBranch(Means(), chat_.id(), 0, Small(), UINT64_MAX));
+                   engine::ShapeOfBranch(Deps(), chat_.id(), 0, Small(), UINT64_MAX));
   const auto write = [&](const engine::DerivedTables::Owner& owner,
                          sstable::SnapshotWriter* table) -> Status {
     const auto node = static_cast<uint64_t>(owner.node);
@@ -115,8 +115,8 @@ TEST_F(ShadowTableTest, ATableOfMoreChunksIsMadeAgain) {
     }
     return engine::WriteHead(shape, node, table);
   };
-  ASSERT_OK(Means().derived->Make(chat_.id(), shape.plan.covered, shape.kind(), write));
-  io::SimRandom random(19);
+  ASSERT_OK(Deps().derived->Make(chat_.id(), shape.plan.covered, shape.kind(), write));
+  SeededRandom random(19);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(Small())));
   Step(session, Small(), 0, 600, &random);
 }

@@ -14,7 +14,7 @@ namespace {
 TEST_F(ShadowTest, AttendsToWhatTheOracleChooses) {
   AppendTo(chat_, 1500);
   MakeArena();
-  io::SimRandom random(1);
+  SeededRandom random(1);
   for (const ShadowSpec& spec :
        {Small(), Small(ShadowKeys::kInt8, 8, 8), Small(ShadowKeys::kExact, 1, 16),
         Small(ShadowKeys::kInt4, 16, 4), Small(ShadowKeys::kExact, 2, 8)}) {
@@ -33,7 +33,7 @@ TEST_F(ShadowTest, AttendsToWhatTheOracleChooses) {
 
 TEST_F(ShadowTest, ALongerContextExtendsIt) {
   MakeArena();
-  io::SimRandom random(2);
+  SeededRandom random(2);
   const ShadowSpec spec = Small();
   uint64_t covered = 0;
   for (const uint64_t tokens : {700u, 1200u, 2500u, 2530u, 6000u}) {
@@ -70,7 +70,7 @@ TEST_F(ShadowTest, ForksAndLaterProcessesFindIt) {
   ShadowOptions options = OptionsOf(Small());
   options.build = false;
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, fork, options));
-  io::SimRandom random(3);
+  SeededRandom random(3);
   Step(session, Small(), 1, 1480, &random);
   ASSERT_OK(DropShadow(chat_, {.spec = Small()}));
   EXPECT_FAILS(ShadowSession::Open(arena_, fork, options), StatusCode::kNotFound, "");
@@ -96,7 +96,7 @@ TEST_F(ShadowTest, WhatIsAppendedIsAttendedTo) {
     ASSERT_OK(session.Append(token));
     Finish();
   }
-  io::SimRandom random(4);
+  SeededRandom random(4);
   // The shadow is that of the 800 tokens; four more are behind it.
   const uint64_t covered = session.info().covered;
   EXPECT_EQ(768u, covered);
@@ -109,7 +109,7 @@ TEST_F(ShadowTest, WhatIsAppendedIsAttendedTo) {
 
 TEST_F(ShadowTest, GrowsWithItsBranch) {
   MakeArena();
-  io::SimRandom random(8);
+  SeededRandom random(8);
   ASSERT_OK_ASSIGN(const BranchInfo info, chat_.Info());
   for (const ShadowKeys keys : {ShadowKeys::kInt4, ShadowKeys::kExact}) {
     ShadowSpec spec = Small(keys);
@@ -154,7 +154,7 @@ TEST_F(ShadowTest, AnExtendThatFailsIsSaidAndTriedAgain) {
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, options));
   AppendTo(chat_, 1200);
   extended_ = true;
-  io::SimRandom random(9);
+  SeededRandom random(9);
   int failures = 0;
   for (const uint64_t fails_at : {1, 2, 3, 5, 8, 13, 21, 34}) {
     device_->FailAt(device_->calls() + fails_at);
@@ -177,7 +177,7 @@ TEST_F(ShadowTest, AShortContextIsDense) {
   EXPECT_EQ(0u, info.covered);
   EXPECT_EQ(0u, info.table_bytes);
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(Small())));
-  io::SimRandom random(5);
+  SeededRandom random(5);
   Step(session, Small(), 0, 90, &random);
   EXPECT_FAILS(DropShadow(chat_, {.spec = Small()}), StatusCode::kNotFound, "too short");
 }
@@ -190,7 +190,7 @@ TEST_F(ShadowTest, ABudgetOfAllChunksAttendsToAll) {
   spec.budget_tokens = 500;
   ASSERT_OK_ASSIGN(ShadowSession session, ShadowSession::Open(arena_, chat_, OptionsOf(spec)));
   EXPECT_EQ(session.info().chunks, session.info().always_chunks + session.info().budget_chunks);
-  io::SimRandom random(6);
+  SeededRandom random(6);
   Step(session, spec, 1, 500, &random);
 }
 
@@ -198,7 +198,7 @@ TEST_F(ShadowTest, ADamagedTableIsMadeAgain) {
   AppendTo(chat_, 1500);
   MakeArena();
   ASSERT_OK(BuildShadow(chat_, {.spec = Small()}));
-  io::SimRandom random(7);
+  SeededRandom random(7);
   std::string table;
   for (const std::string& file : sim_.disk->Files()) {
     if (file.ends_with(".snapshot")) table = file;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/codec/float16.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/shadow_session.h"
 #include "tests/engine/gpu_test.h"
@@ -29,7 +29,7 @@ class ShadowTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     kv_ = std::make_unique<KvBuffer>(model_, kTokensMax);
-    io::SimRandom random(7);
+    SeededRandom random(7);
     auto* const elements = reinterpret_cast<uint16_t*>(kv_->bytes().data());
     for (size_t i = 0; i < kv_->bytes().size() / 2; ++i) {
       elements[i] = ToBf16(Drawn(&random));
@@ -49,12 +49,12 @@ class ShadowTest : public GpuTest {
     stream_ = {};
   }
 
-  static float Drawn(io::SimRandom* random) {
+  static float Drawn(SeededRandom* random) {
     float sum = 0;
     for (int i = 0; i < 4; ++i) sum += static_cast<float>(random->Below(2001)) / 1000.0F - 1.0F;
     return sum;
   }
-  // Of the buffer, up to this length.
+  // Appends from the buffer, up to this length.
   void AppendTo(Branch& branch, uint64_t end) {
     ASSERT_OK_ASSIGN(uint64_t at, branch.length());
     for (; at < end;) {
@@ -84,7 +84,7 @@ class ShadowTest : public GpuTest {
     spec.budget_tokens = 64;
     return spec;
   }
-  uintptr_t stream() const { return gpu::HostDevice::HandleOf(stream_); }
+  uintptr_t stream() const { return gpu::SimDevice::HandleOf(stream_); }
   void Finish() {
     ASSERT_OK_ASSIGN(const gpu::Event event, device_->NewEvent());
     ASSERT_OK(device_->Record(stream_, event));
@@ -103,9 +103,9 @@ class ShadowTest : public GpuTest {
   }
 
   // One step of one layer, of drawn queries: all that it attends to is what the oracle says, of a
-  // context of so many tokens.
+  // context of this many tokens.
   void Step(ShadowSession& session, const ShadowSpec& spec, uint32_t layer, uint64_t tokens,
-            io::SimRandom* random) {
+            SeededRandom* random) {
     std::vector<float> queries(kHeads * kGroup * kChannels);
     for (float& q : queries) q = Drawn(random);
     ASSERT_OK(gpu_->CopyIn(queries_, reinterpret_cast<const std::byte*>(queries.data()),

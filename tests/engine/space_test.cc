@@ -199,7 +199,7 @@ TEST_P(FullDiskTest, AReadOnlyFileSystem) {
   EXPECT_TRUE(HasKv(chat, model, 0, 5));
 }
 
-// An error of the thread that makes tables is told to the listener; the log stays as it was.
+// An error of the thread that makes tables is reported to the listener; the log stays as it was.
 TEST(SpaceInSimulationTest, WhatFailsInTheBackgroundIsTold) {
   io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();

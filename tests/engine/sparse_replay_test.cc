@@ -94,7 +94,7 @@ class SparseReplayTest : public SparseTest {
     return left_out;
   }
 
-  io::SimRandom random_{5};
+  SeededRandom random_{5};
   std::unique_ptr<CallersStream> mine_;
   std::vector<Step> steps_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 TEST_F(SparseTest, BringsWhatIsWanted) {
   Fill(model_, 700, 130);
-  io::SimRandom random(1);
+  SeededRandom random(1);
   for (const char* when : {"in the log", "in tables", "opened again"}) {
     SCOPED_TRACE(when);
     if (std::string(when) == "in tables") {
@@ -69,7 +69,7 @@ TEST_F(SparseTest, WhatIsThereIsNotReadAgain) {
   }
   EXPECT_EQ(first.faults, session.stats().faults);
   EXPECT_EQ(first.pages_read, session.stats().pages_read);
-  // Another piece of a page that is there.
+  // Another piece of a page in memory.
   const std::vector<uint32_t> near = {42, 49};
   const SparseWanted more = WantedOf(1, near, 1);
   ASSERT_OK_ASSIGN(view, session.Fetch(more));
@@ -86,7 +86,7 @@ TEST_F(SparseTest, AnArenaSmallerThanAStep) {
   options.slots = 200;
   options.wanted_max = 128;
   ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, options));
-  io::SimRandom random(3);
+  SeededRandom random(3);
   for (int step = 0; step < 3; ++step) {
     const std::vector<uint32_t> pieces = Draw(&random, session.pieces(), 128);
     const SparseWanted wanted = WantedOf(2, pieces, 128);
@@ -130,7 +130,7 @@ TEST_F(SparseTest, PrefetchesThatAreTooLateAreLeft) {
   SparseOptions options = Small();
   options.slots = options.wanted_max = 100;
   ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, options));
-  io::SimRandom random(8);
+  SeededRandom random(8);
   const std::vector<uint32_t> pieces = Draw(&random, session.pieces(), 100);
   SparseWanted wanted = WantedOf(0, pieces, 100);
   wanted.timeout_ns = 0;
@@ -255,7 +255,7 @@ TEST_F(SparseTest, ARewindGoesOnElsewhereADropEndsIt) {
   ASSERT_OK_ASSIGN(view, of_now.Fetch(other));
   Compare(view, other, {{0, kSeed}, {100, kSeed + 1}});
   ASSERT_OK(chat_.Drop());
-  ASSERT_OK_ASSIGN(view, session.Fetch(wanted));  // It is there.
+  ASSERT_OK_ASSIGN(view, session.Fetch(wanted));  // It is in memory.
   const std::vector<uint32_t> more = {30, 31};
   EXPECT_FAILS(session.Fetch(WantedOf(0, more, 1)), StatusCode::kNotFound, "");
 }
@@ -279,16 +279,16 @@ TEST_F(SparseTest, GrowsWithItsBranch) {
   EXPECT_EQ(175u, session.pieces());
   ASSERT_OK_ASSIGN(view, session.Fetch(wanted));
   Compare(view, wanted);
-  EXPECT_EQ(faults, session.stats().faults);  // Pieces in slots are there.
+  EXPECT_EQ(faults, session.stats().faults);  // Pieces in slots cause no faults.
   const Content content{{0, kSeed}, {410, kSeed + 1}};
-  io::SimRandom random(5);
+  SeededRandom random(5);
   for (int step = 0; step < 8; ++step) {
     const std::vector<uint32_t> more = Draw(&random, 175, 12);
     const SparseWanted of_more = WantedOf(static_cast<uint32_t>(step % 3), more, 12);
     ASSERT_OK_ASSIGN(view, session.Fetch(of_more));
     Compare(view, of_more, content);
   }
-  // A part of what there is; more than there is room for; another branch than it was.
+  // A part of its tokens; more than it has room for; another branch than before.
   EXPECT_FAILS(session.Extend(500), StatusCode::kConflict, "rewound");
   EXPECT_FAILS(session.Extend(701), StatusCode::kInvalidArgument, "end is 701");
   ASSERT_OK(AppendSome(chat_, model_, 700, 100));
@@ -367,7 +367,7 @@ TEST_F(SparseTest, OptionsThatCannotBe) {
   };
   EXPECT_FAILS(SparseArena::Make(store_, *gpu_, {.pinned_bytes = 1000}),
                StatusCode::kInvalidArgument, "pinned_bytes is 1000");
-  const Gpu other(gpu::MakeHostDevice(sim_.scheduler, {}), kOrdinal);
+  const Gpu other(gpu::MakeSimDevice(sim_.scheduler, {}), kOrdinal);
   EXPECT_FAILS(SparseArena::Make(store_, other, {.pinned_bytes = kSmallArena}),
                StatusCode::kInvalidArgument, "none of Options::gpus");
   Make();
@@ -390,7 +390,7 @@ TEST_F(SparseTest, OptionsThatCannotBe) {
   EXPECT_FAILS(arena_.Open(chat_, Small()), StatusCode::kOutOfMemory,
                std::to_string(bytes - 1) + " are left");
   ASSERT_OK_ASSIGN(Branch none, store_.CreateBranch(*store_.RegisterModel(model_), {}));
-  EXPECT_FAILS(arena_.Open(none, Small()), StatusCode::kInvalidArgument, "0 tokens");
+  EXPECT_FAILS(arena_.Open(none, Small()), StatusCode::kInvalidArgument, "has no tokens");
   EXPECT_FAILS(SparseArena().Open(chat_), StatusCode::kInvalidState, "empty handle");
 }
 
@@ -438,6 +438,24 @@ TEST_F(SparseTest, WhatWasSavedIsThereAtOnce) {
       EXPECT_EQ(0u, other.stats().faults);
     }
   }
+}
+
+// A save of what was rewound was kInvalidArgument, which no document named, and one of a branch
+// that had grown again was taken for a save of the new tokens.
+TEST_F(SparseTest, ASaveOfWhatWasRewoundIsAConflict) {
+  Fill(model_, 400, 400);
+  Make();
+  ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(chat_, Small()));
+  ASSERT_OK(session.Save());
+  ASSERT_OK(chat_.Rewind(100));
+  EXPECT_FAILS(session.Save(), StatusCode::kConflict, "rewound to before token 400");
+  EXPECT_FAILS(session.Extend(), StatusCode::kConflict, "rewound to before token 400");
+  ASSERT_OK(AppendSome(chat_, model_, 100, 300, kSeed + 1));
+  EXPECT_FAILS(session.Save(), StatusCode::kConflict, "rewound to before token 400");
+  ASSERT_OK(chat_.Rewind(0));
+  EXPECT_FAILS(session.Save(), StatusCode::kConflict, "rewound to before token 400");
+  EXPECT_FAILS(session.Extend(), StatusCode::kConflict, "rewound to before token 400");
+  EXPECT_FAILS(arena_.Open(chat_, Small()), StatusCode::kInvalidArgument, "has no tokens");
 }
 
 // Between finding slots and copying into them the device fails: what the slots are said to hold is

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "cairn/sparse.h"
 #include "tests/engine/gpu_test.h"
 #include "tests/engine/sparse_kv.h"
@@ -42,10 +42,10 @@ class SparseTest : public GpuTest {
             .pieces = pieces.data(),
             .count = count,
             .stride = count,
-            .stream = gpu::HostDevice::HandleOf(stream_)};
+            .stream = gpu::SimDevice::HandleOf(stream_)};
   }
   // For both heads.
-  std::vector<uint32_t> Draw(io::SimRandom* random, uint64_t pieces, uint32_t count) const {
+  std::vector<uint32_t> Draw(SeededRandom* random, uint64_t pieces, uint32_t count) const {
     std::vector<uint32_t> drawn;
     for (uint32_t head = 0; head < 2; ++head) {
       std::vector<uint32_t> all(pieces);

@@ -2,8 +2,8 @@
 //
 // Property: a state may be set without a token, at length 0 too; it replaces what the branch has
 // there and nothing that another branch has, and it comes back along every path that ends there or
-// goes on. Method: each way out of that position by itself; then random appends, forks, rewinds,
-// seals and openings, against a map of what every branch should have.
+// goes on. Method: each way out of that position alone; then random appends, forks, rewinds, seals
+// and openings, against a map of what every branch should have.
 #include <cstring>
 #include <map>
 #include <random>
@@ -40,7 +40,7 @@ Status Grow(Branch& branch, uint64_t count) {
   return branch.AppendSync(MakeDelta(Tokens(count))).status();
 }
 
-// The value, or what there is instead.
+// The value, or what was found instead.
 std::string At(const Branch& branch, uint64_t position) {
   const auto found = branch.MetadataAt(position);
   if (!found.ok()) return std::string(StatusCodeName(found.status().code()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An engine that generates: a pool of token slots on a device, and the table of the step, both of
-// which its stream writes anew for every step.
+// which its stream rewrites for every step.
 #pragma once
 
 #include <cstring>

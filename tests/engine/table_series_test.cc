@@ -3,13 +3,13 @@
 // Property: while a table is written the one before is verified, where the device is ours; whatever
 // happens to one of the two, the other is not lost, and nothing is. Method: the simulated machine,
 // where every operation on a table is seen.
-#include "engine/space/table_series.h"
+#include "engine/background/table_series.h"
 
 #include <functional>
 #include <string>
 #include <utility>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 
 namespace cairn::engine {
 namespace {

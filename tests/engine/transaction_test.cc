@@ -2,14 +2,14 @@
 //
 // Property: what several state machines change in one transaction takes effect together or not at
 // all. Method: the tree and a list of numbers.
-#include "engine/transaction.h"
+#include "engine/tree/ops/transaction.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "engine/tree/decisions.h"
-#include "engine/tree/tree_changes.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 
@@ -68,7 +68,7 @@ TEST_F(TransactionTest, IsOfAllThatTakePart) {
   numbers.Add(1);
   ASSERT_OK(changes.Apply(model));
   transaction_.Commit(at_, 50);
-  transaction_.Rollback();  // Of nothing.
+  transaction_.Rollback();  // A rollback of nothing.
   EXPECT_EQ(2, numbers.rollbacks_);
   EXPECT_EQ(3U, numbers.segment_);
   EXPECT_EQ(1U, tree_.models().size());

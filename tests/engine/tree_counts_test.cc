@@ -8,8 +8,8 @@
 
 #include <random>
 
-#include "engine/tree/decisions.h"
-#include "engine/tree/tree_changes.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 

@@ -110,7 +110,7 @@ TEST_P(TreeMemoryTest, ListingsAreWholeWhateverIsInMemory) {
 
 // A listing reads the index in pages; memory may have more than one of them holds.
 TEST_P(TreeMemoryTest, ListingsHoldWhatIsInMemoryAlone) {
-  options_.replay_records_max = 1 << 20;  // Nothing goes into the index by itself.
+  options_.replay_records_max = 1 << 20;  // No flush to the index happens unasked.
   Reopen(options_);
   NameList expected;
   const auto create = [&](int from, int to, int step) {
@@ -194,6 +194,122 @@ TEST_P(TreeMemoryTest, OpeningReplaysABoundedPartOfTheLog) {
   Reopen(options_);
   EXPECT_LT(store_.Metrics().replayed_records, 700u) << "what one tiny segment holds";
   EXPECT_EQ(1010u, *Find("chat").length());
+}
+
+// What namespaces hold: branches, and tokens while nothing is sealed.
+struct Held {
+  std::map<std::string, uint64_t> branches{};
+  uint64_t tokens() const {
+    uint64_t sum = 0;
+    for (const auto& [name, length] : branches) sum += length;
+    return sum;
+  }
+};
+
+void ExpectNamespaces(const Store& store, const std::map<std::string, Held>& expected) {
+  const auto found = store.Namespaces();
+  ASSERT_OK(found);
+  size_t there = 0;
+  for (const auto& [ns, held] : expected) there += held.branches.empty() ? 0 : 1;
+  ASSERT_EQ(there, found->size());
+  for (const NamespaceInfo& one : *found) {
+    const Held& held = expected.at(one.name);
+    ASSERT_EQ(held.branches.size(), one.branches) << one.name;
+    ASSERT_EQ(held.tokens() * sizeof(TokenId), one.bytes) << one.name;
+  }
+}
+
+TEST_P(TreeMemoryTest, NamespacesAreRightWhateverIsInMemory) {
+  std::mt19937_64 random(7);
+  std::map<std::string, Held> expected;
+  for (int step = 0; step < 1500; ++step) {
+    const std::string ns = "salt-" + std::to_string(random() % 100);
+    const std::string name = "b" + std::to_string(random() % 3);
+    Held& held = expected[ns];
+    const auto known = held.branches.find(name);
+    if (known == held.branches.end()) {
+      ASSERT_OK_ASSIGN(Branch made, store_.CreateBranch(model_, {.name = name, .ns = ns}));
+      held.branches[name] = 0;
+    } else if (random() % 4 == 0) {
+      ASSERT_OK(store_.FindBranch(name, ns)->Drop());
+      held.branches.erase(known);
+    } else {
+      ASSERT_OK_ASSIGN(Branch branch, store_.FindBranch(name, ns));
+      Append(branch, 1 + random() % 3);
+      known->second = branch.length().value();
+    }
+    if (step % 500 == 499) Reopen(options_);
+    if (step % 50 == 49) ExpectNamespaces(store_, expected);
+  }
+  // The index names the sums of all of them, and has them right.
+  ASSERT_OK(store_.Compact());
+  const auto report = store_.Verify(VerifyLevel::kAll);
+  ASSERT_OK(report);
+  EXPECT_TRUE(report->damages.empty()) << report->damages.front().what;
+}
+
+TEST_P(TreeMemoryTest, TheCapOfANamespaceCountsWhatMemoryHadForgotten) {
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_OK_ASSIGN(Branch branch,
+                     store_.CreateBranch(model_, {.name = "x", .ns = std::to_string(i)}));
+    Append(branch, 10);
+  }
+  ASSERT_OK(store_.SetNamespace("7", {.max_bytes = 15 * sizeof(TokenId)}));
+  for (const bool reopened : {false, true}) {
+    if (reopened) Reopen(options_);
+    ASSERT_OK_ASSIGN(Branch other, store_.FindBranch("x", "8"));
+    Append(other, 100);
+    ASSERT_OK_ASSIGN(Branch capped, store_.FindBranch("x", "7"));
+    const Status refused = capped.AppendSync({.tokens = Tokens(6)}).status();
+    EXPECT_EQ(StatusCode::kNoSpace, refused.code()) << refused.ToString();
+    EXPECT_EQ(StatusReason::kNamespaceQuota, refused.reason());
+  }
+  ASSERT_OK_ASSIGN(Branch capped, store_.FindBranch("x", "7"));
+  Append(capped, 5);
+  ASSERT_OK(store_.SetNamespace("7", {}));
+  Append(capped, 6);
+  const auto all = store_.Namespaces();
+  ASSERT_OK(all);
+  EXPECT_EQ(200u, all->size());
+}
+
+// The replay of a record needs the sums of namespaces that the opening left in the index.
+TEST(TreeMemory, AReplayCountsNamespacesThatOnlyTheIndexHas) {
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  Options options = TinyOptions();
+  options.tree_memory_bytes = 0;
+  options.world = std::make_shared<io::World>(machine.world());
+  ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
+  ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(TokenModel()));
+  std::map<std::string, Held> expected;
+  const auto add = [&](const std::string& ns, const std::string& name) {
+    ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(model, {.name = name, .ns = ns}));
+    ASSERT_OK(branch.AppendSync({.tokens = Tokens(4)}));
+    expected[ns].branches[name] = 4;
+  };
+  for (int i = 0; i < 100; ++i) add(std::to_string(i), "first");
+  ASSERT_OK(store.Compact());
+  ASSERT_OK(store.Close());
+  options.replay_records_max = 1 << 20;  // The index gets nothing more.
+  ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
+  for (int i = 50; i < 150; ++i) add(std::to_string(i), "second");
+  ASSERT_OK_ASSIGN(Branch forked, store.FindBranch("first", "3"));
+  ASSERT_OK(forked.ForkAt(2, {.name = "fork", .ns = "4"}));
+  expected["4"].branches["fork"] = 0;  // Its tokens are of the other.
+  const io::SimWorld killed{std::make_shared<io::SimScheduler>(1), machine.disk->KillClone()};
+  options.world = std::make_shared<io::World>(killed.world());
+  ASSERT_OK_ASSIGN(const Store again, Store::Open("/store", options));
+  EXPECT_GT(again.Metrics().replayed_records, 200u);
+  EXPECT_LT(again.Metrics().replayed_records, 400u) << "all of it";
+  const auto found = again.Namespaces();
+  ASSERT_OK(found);
+  ASSERT_EQ(expected.size(), found->size());
+  for (const NamespaceInfo& one : *found) {
+    EXPECT_EQ(expected[one.name].branches.size(), one.branches) << one.name;
+  }
+  const auto report = again.Verify(VerifyLevel::kAll);
+  ASSERT_OK(report);
+  EXPECT_TRUE(report->damages.empty()) << report->damages.front().what;
 }
 
 TEST(TreeMemory, ADamagedIndexRecordCostsItsBranch) {

@@ -3,8 +3,8 @@
 // Ops without a store: two trees get the same ones, one of them as a replay does.
 #pragma once
 
-#include "engine/tree/decisions.h"
-#include "engine/tree/tree_changes.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

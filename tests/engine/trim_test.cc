@@ -6,9 +6,9 @@
 // Method: branches that leave one early, which then goes; and single ops beside their replay.
 #include <algorithm>
 
-#include "base/io/sim_world.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/liveness.h"
+#include "engine/tree/memory/liveness.h"
+#include "engine/tree/ops/decisions.h"
+#include "sim/world.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {
@@ -65,7 +65,7 @@ class TrimTest : public WorldTest {
     store_ = std::move(*opened);
   }
 
-  std::string path_;  // Of the copy that is open, if it is one.
+  std::string path_;  // Where the copy that is open lies, if it is one.
   int copies_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Worlds, TrimTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
@@ -273,7 +273,7 @@ TEST_P(TrimTest, NoMoreBranchesAreEvictedThanMustBe) {
   CheckVerified();
 }
 
-// Of a crash the log is left, or an index that has the node as untrimmed.
+// A crash leaves the log, or an index that has the node as untrimmed.
 TEST(CutCrash, WhatWasStillToBeCutIsCutAfterIt) {
   const ModelSpec model = WideModel();
   for (const bool flushed : {false, true}) {

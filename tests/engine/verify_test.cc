@@ -5,7 +5,7 @@
 // Method: on the simulated disk bits are flipped under an open store, whose caches must not hide
 // them; records are taken out of an index to see that the others miss them.
 #include "engine/manifest/manifest.h"
-#include "engine/tree/tree_records.h"
+#include "engine/tree/records/tree_records.h"
 #include "sstable/snapshot_format.h"
 #include "tests/engine/engine_test.h"
 #include "wal/format.h"
@@ -45,7 +45,7 @@ class VerifyTest : public ::testing::Test {
     EXPECT_OK(report);
     return report.ok() ? *report : VerifyReport();
   }
-  // So many damages at the three levels.
+  // Expects this many damages at the three levels.
   void Expect(size_t headers, size_t index, size_t all) {
     EXPECT_EQ(headers, Verify(VerifyLevel::kHeaders).damages.size());
     EXPECT_EQ(index, Verify(VerifyLevel::kIndex).damages.size());
@@ -152,7 +152,7 @@ TEST_F(VerifyTest, FilesAreNamedByTheirPathInTheStore) {
     for (uint64_t at = 0; at + 64 <= bytes.size(); at += 64) {
       const auto frame = wal::LoadAs<wal::RecordFrame>(bytes.data() + at);
       if (frame.magic != wal::kRecordMagic || frame.strip_count != 2) continue;
-      if (segment.empty()) Flip(path, at + frame.payload_offset + 70);  // Of the first.
+      if (segment.empty()) Flip(path, at + frame.payload_offset + 70);  // Damages the first.
       segment = path.substr(6);
     }
   }

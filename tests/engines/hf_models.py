@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of each kind of layer for tests of cairn.hf, and what is compared of a generation.
 
-As a program: generates in a process of its own, and may be killed in the middle; hf_models.py JSON.
+As a program: generates in a process of its own for each line of JSON that stdin brings, which may be killed in the
+middle, and answers with a line: how the process ended, and what it wrote. It forks them, since imports take longer than
+all that they do.
 """
 
 import hashlib
@@ -9,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 import warnings
 
 import torch
@@ -64,13 +67,15 @@ def generate(model, ids, count, cache, **options):
     return out.sequences[0].tolist(), [digest(logits) for logits in out.logits]
 
 
-def plain(model, ids, count, passes=()):
-    """The same without Cairn, behind forward passes of so many ids each."""
+def plain(model, ids, count, passes=(), crop=None):
+    """The same without Cairn, after forward passes of that many ids each; of their rows the first `crop` stay."""
     cache, at = transformers.DynamicCache(config=model.config), 0
     for size in passes:
         with torch.no_grad():
             model(input_ids=torch.tensor([ids[at:at + size]]), past_key_values=cache)
         at += size
+    if crop is not None:
+        cache.crop(crop)
     return generate(model, ids, count, cache)
 
 
@@ -84,14 +89,17 @@ class KillSelf(transformers.StoppingCriteria):
         return torch.zeros(1, dtype=torch.bool)
 
 
-def main():
+# What a model brings in as it is made: once, for all processes.
+IMPORTED = ("LlamaForCausalLM", "Gemma3ForCausalLM", "Lfm2ForCausalLM", "Qwen3NextForCausalLM")
+
+
+def run(job):
     import cairn.hf
-    job = json.loads(sys.argv[1])
     model = load(job["model"], job["dtype"])
     warnings.simplefilter("error")
     draw = job.get("draw", False)
     options = {"do_sample": draw}
-    # Of a process that goes on the seed must not matter.
+    # A process that goes on must not depend on the seed.
     torch.manual_seed(5 if "ids" in job else 6)
     if "kill_at" in job:
         options["stopping_criteria"] = transformers.StoppingCriteriaList([KillSelf(job["kill_at"])])
@@ -101,6 +109,36 @@ def main():
         restored = len(cache.tokens)
         ids, logits = generate(model, ids, job["until"] - len(ids), cache, **options)
         print(json.dumps({"restored": restored, "stored": cache.branch.length, "ids": ids, "logits": logits}))
+
+
+def ended_with(job, output):
+    """In the forked process: its exit status. Everything that it writes goes to the descriptor."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    try:
+        run(job)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+    return 0
+
+
+def main():
+    import cairn.hf  # noqa: F401
+    for name in IMPORTED:
+        getattr(transformers, name)
+    for line in sys.stdin:
+        output, childs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(ended_with(json.loads(line), childs))
+        os.close(childs)
+        with open(output, encoding="utf-8") as written:
+            said = written.read()
+        _, status = os.waitpid(pid, 0)
+        print(json.dumps({"returncode": os.waitstatus_to_exitcode(status), "said": said}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LMCache's own adapter over ours, driven as its storage manager drives it. Chunks are made up from their number.
 
-As a program it stores batch after batch, prints the number of each that was told as stored, and once one was
+As a program it stores batch after batch, prints the number of each reported as stored, and once one was
 refused what became of the others:
 
   lmcache_driver.py PATH PARAMETERS    PARAMETERS: JSON, adapter_params beside the path

@@ -1,30 +1,144 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Property: the examples of docs/engines.md run as they stand, one behind the other, and in another process."""
+"""Property: each block of code in docs/engines.md runs as it stands: one behind the other, and in other processes."""
 
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import time
+
+import pytest
+
+import cairn
+import cairn.lmcache
+import vllm_server
+from conftest import OwnLlama
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "api" / "python" / "tests"))
+import doc_blocks
+
+PAGE = "docs/engines.md"
+# Blocks of code by the heading above them, as often as the language is named; each is read by a test here but for
+# the two of `vllm serve`, which test_vllm.py and test_vllm_control.py start.
+SHOWN = {"transformers in ten lines": ["python", "python"], "vLLM in ten lines": ["sh", "python", "sh"],
+         "What a request may say": ["sh"], "LMCache in ten lines": ["sh"]}
+STORED_SECONDS = 5  # LMCache's server stores behind its answers, and says nowhere when.
+ENDED_SECONDS = 60  # Until its process is gone, behind a SIGKILL.
 
 
-def test_the_quick_start_for_transformers(exported, tmp_path):
-    text = (ROOT / "docs" / "engines.md").read_text().partition("## transformers")[2].partition("\n## ")[0]
-    first, second = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len([line for line in first.splitlines() if line]) <= 10
-    (tmp_path / "model").symlink_to(exported.huggingface)
+def blocks_of(section):
+    return [block for block in doc_blocks.of(PAGE) if block.section.startswith(section)]
 
-    def run(code):
-        done = subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", code], cwd=tmp_path, env=os.environ,
-                              capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    said = run(first)
-    assert "And it came to pass" in said and "Branch('chat', length=45)" in said, said
-    assert run(first) == said
-    loaded = first.partition("ids =")[0]
-    said = run("import torch\n" + loaded + second + "    print(len(cache.tokens), other.branch.info().name)\n")
-    assert said.split()[-1] == "what-if" and int(said.split()[-2]) > 85, said
+def run(code, folder, said=""):
+    done = subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", code], cwd=folder, env=os.environ,
+                          input=said, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def prepare(folder, model):
+    """Where a user has the model, and the sources."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model").symlink_to(model)
+    (folder / "tools").symlink_to(ROOT / "tools")
+    return folder
+
+
+@pytest.fixture
+def folder(exported, tmp_path):
+    return prepare(tmp_path, exported.huggingface)
+
+
+@pytest.fixture(scope="module")
+def begun(exported, tmp_path_factory):
+    """(folder, what was said) of the first block for transformers."""
+    folder = prepare(tmp_path_factory.mktemp("begun"), exported.huggingface)
+    return folder, run(blocks_of("transformers")[0].text, folder)
+
+
+def copy_of_chats(source, folder):
+    with cairn.Store(source / "chats.store") as store:
+        store.checkpoint(folder / "chats.store")
+
+
+def test_the_quick_start_for_transformers(begun, folder):
+    source, said = begun
+    first, _ = blocks_of("transformers")
+    assert len([line for line in first.text.splitlines() if line]) <= 10
+    assert "And it came to pass" in said and said.split()[-1] == "46", said
+    copy_of_chats(source, folder)
+    assert run(first.text, folder) == said
+
+
+MESSAGES = [" And Moses said\n", " And the people\n", "/edit And Aaron said\n", " unto the king\n"]
+
+
+def ids_of(path, name="chat"):
+    with cairn.Store(path) as store:
+        return store.find_branch(name).tokens().tolist()
+
+
+def test_the_chat_loop_for_transformers(begun, folder):
+    """In one process, and in several: with the same draws, and each token that was said in the branch."""
+    source, _ = begun
+    _, loop = blocks_of("transformers")
+    copy_of_chats(source, folder)
+    run(loop.text, folder, MESSAGES[0])  # The generator's first state is not ours.
+    before = ids_of(folder / "chats.store")
+    twin = prepare(folder / "twin", (folder / "model").resolve())
+    copy_of_chats(folder, twin)
+    said = run(loop.text, folder, "".join(MESSAGES[1:]))
+    with cairn.Store(folder / "chats.store") as store:
+        names = sorted(info.name for info in store.list_branches()[0])
+        assert len(names) == 2 and re.fullmatch(r"chat@\d+", names[1])
+        # All but the last token has KV, so that a turn computes what is new.
+        assert store.find_branch("chat").restorable_length() == store.find_branch("chat").length - 1
+    whole, replaced = ids_of(folder / "chats.store"), ids_of(folder / "chats.store", names[1])
+    assert whole[:len(before)] == replaced[:len(before)] == before and whole != replaced
+    again = [run(loop.text, twin, "".join(turns)) for turns in (MESSAGES[1:3], MESSAGES[3:])]
+    assert "".join(again) == said
+    assert ids_of(twin / "chats.store") == whole
+
+
+def test_every_block_has_a_test():
+    shown = {}
+    for block in doc_blocks.of(PAGE):
+        shown.setdefault(block.section, []).append(block.language)
+    assert shown == SHOWN
+
+
+def test_the_quick_start_for_vllm(folder):
+    """As a CPU needs it. VLLM_CPU_CI_ENV spares a minute of compiling, and nothing else."""
+    settings, quick_start, _ = blocks_of("vLLM")
+    command = f"{settings.text}exec {sys.executable} -c \"$CODE\""
+    cached = []
+    for _ in range(2):
+        done = subprocess.run(["bash", "-c", command], cwd=folder, text=True, capture_output=True, check=False,
+                              env=os.environ | {"CODE": quick_start.text, "VLLM_CPU_CI_ENV": "1"})
+        assert done.returncode == 0, done.stderr[-4000:]
+        cached.append(int(done.stdout.split()[-1]))
+    assert cached[0] == 0 and cached[1] > 800, cached
+
+
+def objects_in(path):
+    end = time.monotonic() + ENDED_SECONDS
+    while True:
+        try:
+            with cairn.Store(path) as store:
+                return len(cairn.Objects(store).list(namespace=cairn.lmcache.NAMESPACE, limit=100)[0])
+        except cairn.Locked:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+
+
+def test_the_quick_start_for_lmcache(folder):
+    (block,) = blocks_of("LMCache")
+    rpc, http = vllm_server.free_port(), vllm_server.free_port()
+    command = block.text.rstrip().replace("lmcache server", f"lmcache server --port {rpc} --http-port {http}")
+    with vllm_server.Server(folder, "served", shown=command.replace("5555", str(rpc))) as server:
+        said = server.complete({"prompt": OwnLlama.heldout.read_text()[:3000], "tokens": 4})
+        time.sleep(STORED_SECONDS)
+    assert objects_in(folder / "kv.store") == len(said["prompt"]) // 256 == 3  # A chunk has 256 tokens.

@@ -4,7 +4,7 @@ the order of sums and the rounding of what attention reads. Method: transformers
 on text that the model was not trained on; a model whose keys pair as the other kind of engine does must not pass.
 
 The project's llama keeps K and V in bf16 and reads them rounded; transformers here keeps float32, llama.cpp f16.
-bf16 has 8 bits, so a logit may move by some 2^-8 of its size, and logits go up to about 20.
+bf16 has 8 bits, so a logit may move by about 2^-8 of its size, and logits go up to about 20.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def test_transformers_has_the_same_logits(exported, ids, expected):
 
 
 def test_keys_that_pair_otherwise_are_another_model(exported, ids, expected, tmp_path):
-    """The tolerance tells a wrong order of the rotation from rounding."""
+    """The tolerance distinguishes a wrong order of the rotation from rounding."""
     folder = shutil.copytree(exported.huggingface, tmp_path / "hf")
     from safetensors.numpy import load_file, save_file
     tensors = load_file(folder / "model.safetensors")

@@ -4,6 +4,7 @@ first token on, in another process, after a SIGKILL, from any earlier token on, 
 pages; and what it cannot do is refused by name.
 Method: each run beside one with transformers' own DynamicCache whose forward passes are of the same sizes."""
 
+import copy
 import json
 import pathlib
 import signal
@@ -37,26 +38,34 @@ def store(tmp_path):
         yield opened
 
 
-def child(**job):
-    return subprocess.run([sys.executable, pathlib.Path(hf_models.__file__), json.dumps(job)], capture_output=True,
-                          text=True, check=False)
+@pytest.fixture(scope="module")
+def child():
+    """Runs a job of hf_models.py in a process of its own: (its exit status, what it wrote)."""
+    with subprocess.Popen([sys.executable, pathlib.Path(hf_models.__file__)], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as forks:
+        def run(**job):
+            print(json.dumps(job), file=forks.stdin, flush=True)
+            ended = json.loads(forks.stdout.readline())
+            return ended["returncode"], ended["said"]
+
+        yield run
 
 
 @pytest.mark.parametrize("name, dtype", [
     ("exported", "float32"), ("exported", "bfloat16"), ("gemma3", "float32"), ("lfm2", "float32"),
     ("qwen3_next", "float32")])
-def test_another_process_goes_on_after_a_sigkill(exported, tmp_path, name, dtype):
+def test_another_process_goes_on_after_a_sigkill(exported, tmp_path, child, name, dtype):
     path = str(exported.huggingface) if name == "exported" else name
     model = load(path, dtype)
     ids = prompt_of(model, PROMPT)
     all_ids, logits = plain(model, ids, NEW)
     job = {"model": path, "dtype": dtype, "store": str(tmp_path / "store"), "until": PROMPT + NEW}
     killed_at = PROMPT + 17
-    first = child(**job, ids=ids, kill_at=killed_at)
-    assert first.returncode == -signal.SIGKILL, first.stderr
-    second = child(**job)
-    assert second.returncode == 0, second.stderr
-    said = json.loads(second.stdout.splitlines()[-1])
+    status, text = child(**job, ids=ids, kill_at=killed_at)
+    assert status == -signal.SIGKILL, text
+    status, text = child(**job)
+    assert status == 0, text
+    said = json.loads(text.splitlines()[-1])
     # The last token that was drawn has no KV yet, and the one before is computed again.
     known = killed_at - 1
     assert (said["restored"], said["ids"]) == (known - 1, all_ids)
@@ -71,7 +80,7 @@ def test_a_miss_and_a_whole_hit(model, store, ids):
     assert cache.branch.tokens().tolist() == cache.tokens
     again = cairn.hf.CairnCache.open(store, model, "chat", tokens=ids)
     assert again.tokens == ids[:-1]
-    assert generate(model, ids, NEW, again) == plain(model, ids, NEW, passes=[PROMPT - 1])
+    assert generate(model, ids, NEW, again) == plain(model, ids, NEW, passes=[PROMPT], crop=PROMPT - 1)
     assert again.branch.length == PROMPT + NEW - 1
 
 
@@ -100,6 +109,12 @@ def test_forks_at_any_token(exported, store, name):
         assert generate(model, other, 5, fork) == plain(model, other, 5, [PROMPT] + [1] * (position - PROMPT))
         assert fork.branch.tokens().tolist()[:position + 1] == other
     assert cache.branch.tokens().tolist() == all_ids[:-1]
+
+
+def test_a_copy_is_refused_and_names_fork(model, store):
+    cache = cairn.hf.CairnCache.open(store, model, "chat")
+    with pytest.raises(TypeError, match=r"fork\(position, name\)"):
+        copy.deepcopy(cache)
 
 
 def test_a_fork_into_the_prompt_computes_what_has_no_state(store):
@@ -250,12 +265,12 @@ def test_other_tokens_than_the_branch_are_a_conflict(model, store, ids):
         other.save()
 
 
-def test_what_is_drawn_goes_on_after_a_sigkill(model, tmp_path, exported, ids):
+def test_what_is_drawn_goes_on_after_a_sigkill(model, tmp_path, exported, child, ids):
     """With the state of the generator in each append; without it something else is drawn."""
     job = {"model": str(exported.huggingface), "dtype": "float32", "until": PROMPT + NEW, "draw": True}
-    whole = json.loads(child(**job, store=str(tmp_path / "whole"), ids=ids).stdout.splitlines()[-1])
-    assert child(**job, store=str(tmp_path / "s"), ids=ids, kill_at=PROMPT + 17).returncode == -signal.SIGKILL
-    rest = json.loads(child(**job, store=str(tmp_path / "s")).stdout.splitlines()[-1])
+    whole = json.loads(child(**job, store=str(tmp_path / "whole"), ids=ids)[1].splitlines()[-1])
+    assert child(**job, store=str(tmp_path / "s"), ids=ids, kill_at=PROMPT + 17)[0] == -signal.SIGKILL
+    rest = json.loads(child(**job, store=str(tmp_path / "s"))[1].splitlines()[-1])
     assert rest["ids"] == whole["ids"]
     assert rest["logits"] == whole["logits"][16:]
     with cairn.Store(tmp_path / "s", create_if_missing=False) as store:

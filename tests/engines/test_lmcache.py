@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Property: what LMCache loads from cairn.lmcache is what it stored, or it is told as missing; after a restart, a
+"""Property: what LMCache loads from cairn.lmcache is what it stored, or reported missing; after a restart, a
 kill, damage and a full disk, too; and what one salt stored is never there for another.
 Method: LMCache's own bench tool, server and adapter, with every byte compared."""
 
@@ -21,7 +21,7 @@ from lmcache_driver import BATCH, CHUNK_BYTES, Driver, config, content, key
 LMCACHE = pathlib.Path(sys.executable).parent / "lmcache"
 DRIVER = pathlib.Path(__file__).with_name("lmcache_driver.py")
 ENVIRONMENT = os.environ | {"LMCACHE_DISABLE_BANNER": "1", "LMCACHE_LOG_LEVEL": "WARNING"}
-SHAPE = "(2,128,16,2,64):bfloat16:4"  # Of the KV that the server is given: 2 chunks of 256 tokens a request.
+SHAPE = "(2,128,16,2,64):bfloat16:4"  # The KV that the server is given: 2 chunks of 256 tokens a request.
 REQUESTS = 3
 
 
@@ -83,7 +83,7 @@ def test_server_finds_everything_after_a_restart(tmp_path):
 
 
 def test_killed_in_mid_store(tmp_path):
-    """What LMCache was told as stored is there; what it was not told is whole or missing."""
+    """What was reported to LMCache as stored survives; the rest is whole or missing."""
     writer = subprocess.Popen([sys.executable, DRIVER, tmp_path / "store", "{}"], env=ENVIRONMENT,
                               stdout=subprocess.PIPE, text=True)
     told = -1
@@ -129,7 +129,7 @@ def damage(folder, data):
 def test_damaged_chunk_is_missing_and_stored_again(tmp_path):
     with Driver(tmp_path / "store") as driver:
         assert driver.store_numbers(range(4))
-        driver.connector._store.compact()
+        driver.connector._held.store.compact()
     damage(tmp_path / "store", content(2))
     with Driver(tmp_path / "store") as driver:
         keys = [key(i) for i in range(4)]
@@ -200,7 +200,7 @@ def test_adapters_of_one_process_share_a_store(tmp_path):
 
 def test_bad_keys_are_refused_by_name(tmp_path):
     connector = cairn.lmcache.CairnConnector(tmp_path / "store")
-    long, good = "m" * 250 + "@00000000@0@ab", "m@00000000@0@ab"
+    long, good = "m@00000000@0@" + "a" * 250, "m@00000000@0@ab"
     keys = ["", "one", good, "a@@0@c", long, "a@b@c@d@e@f"]
 
     def end(number):
@@ -230,3 +230,28 @@ def test_bad_keys_are_refused_by_name(tmp_path):
     with pytest.raises(TypeError, match="nonsense"):
         cairn.lmcache.CairnConnector(tmp_path / "store", nonsense=1)
     cairn.Store(tmp_path / "store").close()  # None of these has it open.
+
+
+def test_models_of_long_names_are_kept_and_told_apart(tmp_path):
+    """Such as a path of a hub's snapshot: with it a key has more bytes than an object's may have."""
+    paths = ["/mnt/filestore/research/" + "x" * 300 + name for name in ("a", "b")]
+    with Driver(tmp_path / "store") as driver:
+        for number, path in enumerate(paths):
+            keys = [key(i, salt, path) for i in range(4) for salt in ("", "tenant")]
+            assert driver.lookup(keys) == [False] * 8
+            assert driver.store(keys, [content(10 * number + i) for i in range(8)])
+    with Driver(tmp_path / "store") as driver:
+        for number, path in enumerate(paths):
+            keys = [key(i, salt, path) for i in range(4) for salt in ("", "tenant")]
+            assert driver.lookup(keys) == [True] * 8
+            assert driver.load(keys + [key(9, "", path)]) == [content(10 * number + i) for i in range(8)] + [None]
+
+
+def test_a_hash_that_stands_for_another_name_serves_nothing(tmp_path, monkeypatch):
+    """Two names of one hash: the whole name is stored and compared."""
+    monkeypatch.setattr(cairn.lmcache, "_short", lambda model: "@sha256:same")
+    first, second = "a" * 300, "b" * 300
+    with Driver(tmp_path / "store") as driver:
+        assert driver.store([key(1, "", first)], [content(1)])
+        assert driver.load([key(1, "", second), key(1)]) == [None, None]
+        assert driver.load([key(1, "", first)]) == [content(1)]

@@ -59,7 +59,7 @@ def attention(queries, keys, values):
 # ---------------------------------------------------------------- the oracle
 
 def coded(block, bits):
-    """What codes of so many bits make of [64, row] floats of bf16."""
+    """What codes of `bits` bits make of [64, row] floats of bf16."""
     low, high = block.min(0).values, block.max(0).values
     scale = ((high - low) * torch.tensor(1 / (2**bits - 1), dtype=torch.float32)).clamp(min=2.0**-126)
     up = scale.to(torch.bfloat16)
@@ -123,7 +123,7 @@ def check(spec, tokens, kv, seen, row=0):
 
 @pytest.mark.parametrize("settings", [
     {}, dict(keys="int8", landmark_bits=8, chunk_tokens=8, outlier_chunks=2),
-    # Of one token no landmark differs.
+    # With one token per chunk no landmark differs.
     dict(keys="exact", landmark_bits=16, chunk_tokens=1, budget_tokens=50, outlier_share=0.0)])
 def test_shadow_steps_attend_to_what_torch_chooses(settings):
     kv, spec = prompt(), cairn.ShadowSpec(**settings)

@@ -251,7 +251,7 @@ def test_the_lru_is_that_of_thirty_lines_and_the_best_is_better():
             buffer = collections.OrderedDict()
             for step in range(30):
                 assert sorted(buffer) == numpy.flatnonzero(held[step, head]).tolist()
-                # Of one step the lower id counts as the newer.
+                # Within a step the lower id counts as the newer.
                 for chunk in numpy.flatnonzero(trace[step, head])[::-1]:
                     buffer[chunk] = step
                     buffer.move_to_end(chunk)
@@ -274,7 +274,7 @@ def test_disk_faults_are_counted_by_chunk():
     assert faults(0.5) == pytest.approx(3 / 9)
     assert faults(0.25) == pytest.approx(9 / 9)
     assert faults(0.5, held=trace) == 0
-    assert traces.disk_faults(trace, nothing, 2, 0.5, False, warm=1)[1] == 1  # A page a step.
+    assert traces.disk_faults(trace, nothing, 2, 0.5, False, warm=1)[1] == 1  # One page per step.
     assert faults(0.5, prefetch=True) == pytest.approx(3 / 9)  # The other page is never that of the step before.
 
 

@@ -45,7 +45,8 @@ def test_steps_through_cairn_are_those_under_the_oracle(tiny, tmp_path):
     assert through_cairn.same_sets(result.chosen, choices()) == 1
     assert through_cairn.same_sets(result.chosen, choices(landmark_bits=16)) < 1
 
-    # Of one step the last that is listed counts as the newest; the traces have it the other way round.
+    # Within a step the last that is listed counts as the newest; the traces have it the other way
+    # round.
     trace = traces.trace_of(result.chosen, TOKENS // 4)[..., ::-1]
     assert steps.hits() == pytest.approx(traces.hit_rate(trace, traces.lru_residents(trace, 2 * BUDGET // 4)))
     assert 0 < steps.hits() < 1

@@ -2,7 +2,7 @@
 """Property: vLLM with cairn.vllm.CairnConnector says what it says without it, and computes less: in the same
 process, and in another one after a SIGKILL in mid-generation, to the largest whole block below the prompt. So does
 `vllm serve`. What cannot be loaded is computed again; what cannot be kept is not; state of another model is never
-taken.
+taken. One prompt is stored once, whichever request comes first, and once more in its place when it was evicted.
 Method: real engines in processes of their own, tokens and logprobs beside a process without Cairn, since counters of
 hits prove nothing.
 
@@ -34,14 +34,18 @@ DAMAGED = {"prompt": TEXT[20000:23000], "tokens": 40}
 SEEDED = {"prompt": TEXT[40000:41000], "tokens": 40, "seed": 7}
 KILLED = {"prompt": TEXT[60000:61500], "tokens": 120}
 KILL_AT = 70
+WAVE = {"wave": TEXT[80000:82400], "ends": [" And the king said", " And God saw", " In the beginning", " Behold"],
+        "tokens": 8}
+EIGHT_ANSWERS = {"wave": TEXT[90000:92400], "ends": [""], "tokens": 8, "n": 8}
+OTHERS = {"wave": "", "ends": [TEXT[at:at + 2400] for at in range(100000, 119200, 2400)], "tokens": 1}
 # Other shapes of a batch round otherwise; bf16 has 8 bits. Other content moves logprobs by whole numbers.
 CLOSE = 0.1
 SEGMENT = 256 << 10  # Small, so that a small store can be full.
 
 
-def vllm(model, extra, *jobs):
+def vllm(model, extra, *jobs, **more):
     done = subprocess.run([sys.executable, pathlib.Path(vllm_process.__file__),
-                           json.dumps({"model": str(model), "extra": extra, "jobs": jobs})],
+                           json.dumps({"model": str(model), "extra": extra, "jobs": jobs, **more})],
                           capture_output=True, text=True, check=False)
     log = done.stderr + done.stdout
     print(log[-4000:])
@@ -70,7 +74,8 @@ def branches(store, begin=()):
 
 
 class Runs:
-    """One process without Cairn, one that is killed, and two on what it left behind."""
+    """One process without Cairn, one that is killed, two on what it left behind, and one where requests come in waves,
+    with vLLM's own cache of prefixes and a store that is too small for all."""
 
     def __init__(self, model, folder):
         self.store = folder / "store"
@@ -78,6 +83,11 @@ class Runs:
             plain = pool.submit(vllm, model, None, LONG, BRANCH, DAMAGED, SEEDED, {**KILLED, "tokens": KILL_AT})
             first = pool.submit(vllm, model, extra_of(self.store), LONG, BRANCH, DAMAGED, SEEDED,
                                 {**KILLED, "kill_at": KILL_AT})
+            small = extra_of(folder / "waves", options={"segment_bytes": SEGMENT, "max_bytes": 32 * SEGMENT,
+                                                        "evict": "kv"})
+            again = {**WAVE, "forget": True}
+            waves = pool.submit(vllm, model, small, WAVE, EIGHT_ANSWERS, {**again, "fail_from": 400}, again, OTHERS,
+                                again, again, prefix_caching=True)
             self.plain, self.first = plain.result(), first.result()
             self.look_and_damage()
             shutil.copytree(self.store, folder / "copy")
@@ -86,10 +96,10 @@ class Runs:
             second = pool.submit(vllm, model, extra_of(self.store), LONG, BRANCH, {**LONG, "cancel": True}, DAMAGED,
                                  SEEDED, self.resumed, DAMAGED)
             # The copy holds more than this allows, and knows another model only.
-            full = {"segment_bytes": SEGMENT, "max_bytes": 16 * SEGMENT}
+            full = {"segment_bytes": SEGMENT, "max_bytes": 16 * SEGMENT, "evict": "never"}
             other = pool.submit(vllm, model, extra_of(folder / "copy", weights_digest="another", options=full), LONG,
                                 BRANCH)
-            self.second, self.other = second.result(), other.result()
+            self.second, self.other, self.waves = second.result(), other.result(), waves.result()
 
     def look_and_damage(self):
         """What the killed process left; then one bit of what it kept of a prompt is turned."""
@@ -174,7 +184,7 @@ def test_a_process_that_just_ends_keeps_what_it_said_last(runs):
     said = second[6]["prompt"] + second[6]["ids"]
     with cairn.Store(runs.store) as store:
         of_prompt = [branch.tokens().tolist() for branch in branches(store, second[6]["prompt"])]
-    # Of the first process, of the one that found it damaged, and of its last request.
+    # One is from the first process, one from that which found it damaged, one from its last request.
     assert of_prompt == [said] * 3
     assert "keeps nothing more" not in log
 
@@ -203,6 +213,44 @@ def test_another_model_and_a_full_disk(runs):
         same(ours, theirs)
         assert ours["cached"] == 0
     assert "Cairn keeps nothing more of request" in log and "NoSpace" in log
+
+
+def same_answers(ours, theirs):
+    for one, other in zip(ours["answers"], theirs["answers"], strict=True):
+        same(one, other)
+
+
+def test_requests_that_arrive_together_store_their_prompt_once(runs):
+    """vLLM has the blocks of the first for the others, before the store has any; so with eight answers to a prompt."""
+    status, waves, log = runs.waves
+    assert status == 0 and len(waves) == 7, log
+    first, eight = waves[:2]
+    assert len(first["answers"]) == len(WAVE["ends"]) and len(eight["answers"]) == 8
+    assert [answer["cached"] > 0 for answer in first["answers"]] == [False, True, True, True]
+    assert (first["roots"], eight["roots"]) == (1, 2)
+    # Copies would be three, and seven, times as much more.
+    assert eight["bytes"] < 2.5 * first["bytes"]
+
+
+def test_a_load_that_fails_for_requests_that_share_blocks(runs):
+    """All are computed again, and what is stored then is right: another wave loads it."""
+    _, waves, log = runs.waves
+    failed, after = waves[2:4]
+    assert "not now" in log and "Recovered from KV load failure" in log
+    for wave in (failed, after):
+        same_answers(wave, waves[0])
+        assert wave["answers"][0]["cached"] == whole(len(wave["answers"][0]["prompt"]) - 1)
+
+
+def test_evicted_kv_is_stored_again_by_the_next_request_that_computes_it(runs):
+    waves = runs.waves[1]
+    others, back, after = waves[4:]
+    assert back["answers"][0]["cached"] == 0 and others["filled"] == 0 < back["filled"]
+    assert back["roots"] == others["roots"]
+    same_answers(back, waves[0])
+    same_answers(after, waves[0])
+    assert after["answers"][0]["cached"] == whole(len(after["answers"][0]["prompt"]) - 1)
+    assert after["filled"] == back["filled"]
 
 
 def test_a_server_that_was_killed_goes_on(runs, exported, tmp_path):

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process with vLLM, for test_vllm.py: does a list of jobs, and prints one line of JSON for each.
 
-Usage: vllm_process.py JSON, {"model": folder, "extra": kv_connector_extra_config or null, "jobs": [...]}. A job is
-{"prompt": text or ids, "tokens": n} and maybe "seed", "kill_at" (SIGKILL after so many tokens), or "cancel".
+Usage: vllm_process.py JSON, {"model": folder, "extra": kv_connector_extra_config or null, "jobs": [...]} and maybe
+"prefix_caching", vLLM's own. A job is {"prompt": text or ids, "tokens": n} and maybe "seed", "kill_at" (SIGKILL after
+so many tokens), or "cancel"; or {"wave": text, "ends": texts, "tokens": n}, prompts of one beginning that arrive
+together, and maybe "n" (answers to each), "forget" (what vLLM's own cache has) or "fail_from" (a position beyond which
+loads fail).
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -16,14 +20,14 @@ os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0"
 BLOCK = 32
 
 
-def engine(model, extra):
+def engine(model, extra, prefix_caching=False, **more):
     from vllm import LLM
     from vllm.config import KVTransferConfig
     transfer = None if extra is None else KVTransferConfig(
         kv_connector="CairnConnector", kv_connector_module_path="cairn.vllm", kv_role="kv_both",
         kv_load_failure_policy="recompute", kv_connector_extra_config=extra)
     return LLM(model=model, dtype="bfloat16", max_model_len=2048, block_size=BLOCK, enforce_eager=True, seed=1,
-               enable_prefix_caching=False, kv_transfer_config=transfer)
+               enable_prefix_caching=prefix_caching, kv_transfer_config=transfer, **more)
 
 
 def request(job):
@@ -37,9 +41,50 @@ def request(job):
 def generate(llm, job):
     prompt, sampling = request(job)
     (output,) = llm.generate([prompt], sampling, use_tqdm=False)
-    said = output.outputs[0]
+    return answer_of(output, output.outputs[0])
+
+
+def answer_of(output, said):
     return {"prompt": list(output.prompt_token_ids), "ids": list(said.token_ids), "cached": output.num_cached_tokens,
             "logprobs": [step[token].logprob for token, step in zip(said.token_ids, said.logprobs)]}
+
+
+def wave(llm, job):
+    """The answers, and what the store has after them: bytes, places of a first token, and bytes that came back."""
+    from vllm import SamplingParams
+    if job.get("forget"):
+        assert llm.reset_prefix_cache()
+    n = job.get("n", 1)
+    sampling = SamplingParams(temperature=int(n > 1), n=n, max_tokens=job["tokens"], logprobs=1, ignore_eos=True)
+    with failing_loads(job["fail_from"]) if "fail_from" in job else contextlib.nullcontext():
+        outputs = llm.generate([job["wave"] + end for end in job["ends"]], sampling, use_tqdm=False)
+    return {"answers": [answer_of(output, said) for output in outputs for said in output.outputs], **held()}
+
+
+@contextlib.contextmanager
+def failing_loads(position):
+    import cairn
+    from cairn._vllm_worker import WorkerSide
+    restore = WorkerSide._restore
+
+    def fail(side, start, begin, end, *more):
+        if end > position:
+            raise cairn.IoError("not now")
+        restore(side, start, begin, end, *more)
+
+    WorkerSide._restore = fail
+    yield
+    WorkerSide._restore = restore
+
+
+def held():
+    from cairn import _vllm_settings
+    (shared,) = _vllm_settings._in_use.values()
+    store = shared.store
+    (space,) = store.namespaces()
+    infos, _ = store.list_branches(namespace=space.name)
+    return {"bytes": space.bytes, "filled": store.metrics()["filled_bytes"],
+            "roots": len({store.get_branch(info.id).path()[0].node for info in infos})}
 
 
 def kill(llm, job):
@@ -84,11 +129,12 @@ def leases():
 
 def main():
     wanted = json.loads(sys.argv[1])
-    llm = engine(wanted["model"], wanted["extra"])
+    llm = engine(wanted["model"], wanted["extra"], wanted.get("prefix_caching", False))
     for job in wanted["jobs"]:
         if "kill_at" in job:
             kill(llm, job)
-        result = cancel(llm, job) if job.get("cancel") else generate(llm, job)
+        do = wave if "wave" in job else cancel if job.get("cancel") else generate
+        result = do(llm, job)
         print(json.dumps({**result, "leases": leases()}), flush=True)
 
 

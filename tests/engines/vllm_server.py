@@ -23,10 +23,9 @@ ANSWER_SECONDS = 60
 ALIKE = f"--dtype bfloat16 --block-size {vllm_process.BLOCK} --enforce-eager --seed 1"
 
 
-def command():
-    """As a user copies it, with what it says to export on a CPU."""
-    (shown,) = re.findall(r"```sh\n(export VLLM_[^`]*vllm serve model .*?)\n```", DOCS.read_text(), re.S)
-    return shown
+def command(number):
+    """As a user copies it, with what it says to export on a CPU. 0: the quick start; 1: with all that requests may say."""
+    return re.findall(r"```sh\n(export VLLM_[^`]*vllm serve model .*?)\n```", DOCS.read_text(), re.S)[number]
 
 
 def give_it_its_name(folder):
@@ -45,7 +44,8 @@ def free_port():
 class Server:
     """Runs in a folder that has "model", and keeps its log there. Killed at the end of `with`, if not before."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, number=0, more="", shown=None):
+        """shown: another command, which ends with that of the server; it may start others before."""
         self.log = folder / f"{name}.log"
         self.port = free_port()
         names = folder / f"{name}.names"
@@ -55,9 +55,10 @@ class Server:
         modules = os.pathsep.join([str(names), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                ["bash", "-c", f"{command()} --host 127.0.0.1 --port {self.port} {ALIKE}"], cwd=folder, stdout=log,
+                ["bash", "-c", f"{shown or command(number)} --host 127.0.0.1 --port {self.port} {ALIKE} {more}"],
+                cwd=folder, stdout=log,
                 stderr=log, start_new_session=True,
-                env={**os.environ, "PATH": path, "PYTHONPATH": modules, "VLLM_CPU_KVCACHE_SPACE": "1",
+                env={**os.environ, "PATH": path, "PYTHONPATH": modules,
                      "VLLM_LOGGING_LEVEL": "WARNING", "VLLM_NO_USAGE_STATS": "1"})
 
     def __enter__(self):
@@ -83,6 +84,21 @@ class Server:
     def _url(self, path):
         return f"http://127.0.0.1:{self.port}/{path}"
 
+    def get(self, path):
+        with urllib.request.urlopen(self._url(path), timeout=ANSWER_SECONDS) as answer:
+            return answer.read().decode()
+
+    def end(self):
+        """As a service manager ends it."""
+        self._process.terminate()
+        self._process.wait(ANSWER_SECONDS)
+        return self.log.read_text()
+
+    def wait(self):
+        """Until it ends without being asked to. What it said."""
+        self._process.wait(START_SECONDS)
+        return self.log.read_text()
+
     def kill(self):
         """The server and its engine, which is a process of the same group."""
         if self._process.returncode is None:
@@ -101,4 +117,4 @@ class Server:
         (choice,) = said["choices"]
         return {"prompt": choice["prompt_token_ids"], "ids": choice["token_ids"],
                 "logprobs": choice["logprobs"]["token_logprobs"],
-                "cached": said["usage"]["prompt_tokens_details"]["cached_tokens"]}
+                "cached": (said["usage"]["prompt_tokens_details"] or {}).get("cached_tokens")}

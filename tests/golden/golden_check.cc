@@ -14,7 +14,7 @@ namespace {
 
 using testing::ModelBranch;
 
-// Every so many positions of a branch one is restored to.
+// Distance between positions of a branch that are restored to.
 constexpr uint64_t kStride = 41;
 
 void ExpectStates(const Branch& branch, const ModelBranch& want) {

@@ -389,7 +389,7 @@ void TellSealed(Teller& tell) {
   tell.Batch("chat", "made", "forked", "named before", "named after", "doomed");
 }
 
-// The KV that was not used for longest goes, and some of it comes back.
+// The least recently used KV is evicted, and some of it comes back.
 void TellEvicted(Teller& tell) {
   constexpr uint64_t kEach = 64;
   for (const char* name : {"oldest", "second", "third"}) {

@@ -20,7 +20,7 @@
 
 namespace cairn::golden {
 
-// Of its branches samplers and metadata are numbers that SamplerOf and MetadataOf take; KV seeds
+// Samplers and metadata of its branches are numbers that SamplerOf and MetadataOf take; KV seeds
 // are those of Rows. `model` is an index into `models`.
 struct Book {
   std::vector<ModelSpec> models;

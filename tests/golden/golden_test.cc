@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a store that any released version wrote opens in this one, for
-// reading and for writing, and every byte is found; and once more when all
-// of it was rewritten. Method: the stores lie in this folder, format_<n>,
-// as files. Their content follows from a story (golden_story.h). Segments
+// Property: a store that any released version wrote opens in this one, for reading and for writing,
+// and every byte is found; and once more when all of it was rewritten. Method: the stores lie in
+// this folder, format_<n>, as files. Their content follows from a story (golden_story.h). Segments
 // of the log that were never written are left out, as they may be.
 //
 // A new store, once a format is released that differs:
 //   CAIRN_GOLDEN_OUT=tests/golden/format_<n> build/release/bin/cairn_golden_test
 //       --gtest_also_run_disabled_tests --gtest_filter=Golden.DISABLED_Write
+// CAIRN_GOLDEN_STORE names another store that the same story made, as one of another processor.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include <map>
 #include <string>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/golden/golden_check.h"
 #include "tests/golden/golden_story.h"
 #include "tests/support/source_dir.h"
@@ -62,8 +62,9 @@ class GoldenTest : public ::testing::Test {
  protected:
   void SetUp() override {
     path_ = directory_.path() + "/store";
-    std::filesystem::copy(testing::SourcePath("/tests/golden/format_1"), path_,
-                          std::filesystem::copy_options::recursive);
+    const char* other = std::getenv("CAIRN_GOLDEN_STORE");
+    std::filesystem::copy(other != nullptr ? other : testing::SourcePath("/tests/golden/format_1"),
+                          path_, std::filesystem::copy_options::recursive);
     book_ = TellFormat1();
   }
   Store Open(Options options) {
@@ -122,7 +123,7 @@ TEST_F(GoldenTest, AWriterFindsEveryByteAgainAfterAllWasWrittenAnew) {
 }
 
 // As a program of today describes the models that the store has: what they could not say is written
-// down once, and whatever is appended goes on from what is there.
+// down once, and appends continue the stored content.
 TEST_F(GoldenTest, ItsModelsAreRegisteredAgainWithWhatCanBeSaidToday) {
   const auto describe = [](ModelSpec spec) {
     for (LayerGroup& group : spec.groups) {
@@ -132,6 +133,10 @@ TEST_F(GoldenTest, ItsModelsAreRegisteredAgainWithWhatCanBeSaidToday) {
         const LayerGroup preset =
             LayerGroup::FullAttention(group.layers, key.heads, key.row_bytes / 2, key.dtype);
         for (size_t i = 0; i < 2; ++i) group.planes[i].rotary = preset.planes[i].rotary;
+        if (group.inv_freq.empty()) {
+          group.inv_freq = RotaryFrequencies(key.row_bytes / 2, 10'000.0);
+          group.mscale = 1.5F;
+        }
       }
       if (group.name == "state") group.planes[0].state_parts = 4;
       spec.logical.push_back({.name = group.name,
@@ -159,6 +164,12 @@ TEST_F(GoldenTest, ItsModelsAreRegisteredAgainWithWhatCanBeSaidToday) {
     other.groups[0].planes[0].rotary.pairing = RotaryPairing::kAdjacent;
     EXPECT_FAILS(store.RegisterModel(other), StatusCode::kModelMismatch,
                  "groups[0].planes[0].rotary.pairing");
+    other = today;
+    other.groups[0].inv_freq[1] *= 2;
+    EXPECT_FAILS(store.RegisterModel(other), StatusCode::kModelMismatch, "groups[0].inv_freq");
+    other = today;
+    other.groups[0].mscale = 3.0F;
+    EXPECT_FAILS(store.RegisterModel(other), StatusCode::kModelMismatch, "groups[0].mscale");
   }
   EXPECT_EQ(book_.models.size(), store.Models().size());
   for (size_t i = 0; i < book_.models.size(); ++i) book_.models[i] = describe(book_.models[i]);
@@ -181,6 +192,10 @@ TEST_F(GoldenTest, ItsModelsAreRegisteredAgainWithWhatCanBeSaidToday) {
   }
   VerifyReport report;
   for (int opened = 0; opened < 2; ++opened) {
+    for (const ModelSpec& spec : book_.models) {
+      ASSERT_OK_ASSIGN(const ModelInfo info, store.GetModel(ids.at(key(spec))));
+      EXPECT_TRUE(info.spec == spec);
+    }
     ASSERT_NO_FATAL_FAILURE(ExpectAll(store, book_, &lossy_bytes_));
     ASSERT_OK(store.Compact());
     ASSERT_NO_FATAL_FAILURE(ExpectAll(store, book_, &lossy_bytes_));

@@ -2,7 +2,7 @@
 #include "tests/gpu/callers_events.h"
 
 #include "base/core/check.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
 #if CAIRN_WITH_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -19,13 +19,13 @@ T Must(Result<T> result) {
 }  // namespace
 
 CallersEvents::CallersEvents(gpu::Device* device, size_t count) : device_(*device) {
-  const bool simulated = dynamic_cast<gpu::HostDevice*>(device) != nullptr;
+  const bool simulated = dynamic_cast<gpu::SimDevice*>(device) != nullptr;
   for (size_t i = 0; i < count; ++i) {
     // On a card this call makes it the thread's current one.
     const gpu::Event event = Must(device_.NewEvent());
     if (simulated) {
       own_.push_back(event);
-      handles_.push_back(gpu::HostDevice::HandleOf(event));
+      handles_.push_back(gpu::SimDevice::HandleOf(event));
     } else {
       device_.Return(event);
 #if CAIRN_WITH_CUDA

@@ -25,7 +25,7 @@ class CallersEvents {
  private:
   gpu::Device& device_;
   std::vector<uintptr_t> handles_;
-  std::vector<gpu::Event> own_, adopted_;  // The first of a HostDevice alone.
+  std::vector<gpu::Event> own_, adopted_;  // The first of a SimDevice alone.
 };
 
 }  // namespace cairn::testing

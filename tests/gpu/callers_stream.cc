@@ -2,7 +2,7 @@
 #include "tests/gpu/callers_stream.h"
 
 #include "base/core/check.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
 #if CAIRN_WITH_CUDA
 #include <cuda_runtime_api.h>
 #endif
@@ -10,12 +10,12 @@
 namespace cairn::testing {
 
 CallersStream::CallersStream(gpu::Device* device)
-    : device_(*device), simulated_(dynamic_cast<gpu::HostDevice*>(device) != nullptr) {
+    : device_(*device), simulated_(dynamic_cast<gpu::SimDevice*>(device) != nullptr) {
   if (simulated_) {
     const auto stream = device_.NewStream(gpu::Priority::kHigh);
     CAIRN_CHECK(stream.ok());
     own_ = *stream;
-    handle_ = gpu::HostDevice::HandleOf(own_);
+    handle_ = gpu::SimDevice::HandleOf(own_);
   } else {
 #if CAIRN_WITH_CUDA
     cudaStream_t stream = nullptr;
@@ -43,7 +43,7 @@ CallersStream::~CallersStream() {
 }
 
 void CallersStream::Capture(const std::function<void()>& enqueue) {
-  if (auto* const host = dynamic_cast<gpu::HostDevice*>(&device_)) {
+  if (auto* const host = dynamic_cast<gpu::SimDevice*>(&device_)) {
     host->BeginCapture(adopted_);
     enqueue();
     host_graph_ = host->EndCapture(adopted_);
@@ -63,7 +63,7 @@ void CallersStream::Capture(const std::function<void()>& enqueue) {
 }
 
 Status CallersStream::Launch() {
-  if (auto* const host = dynamic_cast<gpu::HostDevice*>(&device_)) {
+  if (auto* const host = dynamic_cast<gpu::SimDevice*>(&device_)) {
     return host->LaunchGraph(host_graph_, adopted_);
   }
 #if CAIRN_WITH_CUDA

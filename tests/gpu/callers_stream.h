@@ -28,7 +28,7 @@ class CallersStream {
   gpu::Device& device_;
   const bool simulated_;
   uintptr_t handle_ = 0;
-  gpu::Stream own_, adopted_;  // The first of a HostDevice alone.
+  gpu::Stream own_, adopted_;  // The first of a SimDevice alone.
   uint64_t host_graph_ = 0;
   void* graph_ = nullptr;  // A cudaGraphExec_t.
 };

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/core/seeded_random.h"
 #include "base/io/real_scheduler.h"
-#include "base/io/sim_random.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
 #include "tests/gpu/card.h"
 #include "tests/support/status.h"
 #include "tests/support/test_seed.h"
@@ -28,7 +28,7 @@ class DeviceContract : public ::testing::TestWithParam<std::string> {
       if (!card.ok()) GTEST_SKIP() << card.status().ToString();
       device_ = std::move(*card);
     } else {
-      device_ = gpu::MakeHostDevice(scheduler_, {.seed = seed_});
+      device_ = gpu::MakeSimDevice(scheduler_, {.seed = seed_});
     }
     stream_ = NewStream();
     end_ = NewEvent();
@@ -89,7 +89,7 @@ TEST_P(DeviceContract, AStreamKeepsItsOrder) {
 
 TEST_P(DeviceContract, PiecesOfAnySizeAndPlaceInOneCall) {
   const Repeatable repeatable(seed_);
-  io::SimRandom random(seed_);
+  SeededRandom random(seed_);
   constexpr uint64_t kBytes = 4 << 20;
   std::byte* const at = Allocate(Memory::kDevice, kBytes);
   std::byte* const from = Allocate(Memory::kPinned, kBytes);

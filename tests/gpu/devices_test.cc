@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/io/real_scheduler.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
 #include "tests/gpu/card.h"
 #include "tests/gpu/kernel_rounds.h"
 #include "tests/gpu/ring_pipeline.h"
@@ -34,7 +34,7 @@ TEST(Devices, KernelsOnTheHostsDevice) {
   const Repeatable repeatable(seed);
   for (uint64_t device = 0; device < 5; ++device) {
     const auto host =
-        gpu::MakeHostDevice(std::make_shared<io::RealScheduler>(), {.seed = seed + device});
+        gpu::MakeSimDevice(std::make_shared<io::RealScheduler>(), {.seed = seed + device});
     AllRounds(*host, seed + 20 * device, 20);
   }
 }

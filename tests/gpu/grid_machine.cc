@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "gpu/host_kernels.h"
+#include "gpu/sim_kernels.h"
 #include "tests/gpu/kernel_machine.h"
 
 namespace cairn::testing {
@@ -38,7 +38,7 @@ class GridMachine final : public KernelMachine {
   struct Free {
     void operator()(void* memory) const { std::free(memory); }
   };
-  gpu::HostGrid grid_;
+  gpu::SimGrid grid_;
   std::vector<std::unique_ptr<void, Free>> blocks_;
 };
 

@@ -45,7 +45,7 @@ class KernelMachine {
   }
 };
 
-// A HostGrid, and the heap: a sanitizer sees each byte beyond.
+// A SimGrid, and the heap: a sanitizer sees each byte beyond.
 std::unique_ptr<KernelMachine> MakeGridMachine(uint64_t seed);
 // Any device, and its memory.
 std::unique_ptr<KernelMachine> MakeDeviceMachine(gpu::Device& device);

@@ -20,12 +20,12 @@ constexpr uint64_t kFramesBytesMax = 96 << 10;
 
 struct Frame {
   FrameShape shape;
-  uint64_t position = 0, begin = 0, end = 0;  // Of its first row; those wanted.
+  uint64_t position = 0, begin = 0, end = 0;  // The position of its first row; the wanted range.
   uint32_t head = 0;
   Bytes stored;
 };
 
-Bytes Packed(io::SimRandom& random, const FrameShape& shape) {
+Bytes Packed(SeededRandom& random, const FrameShape& shape) {
   Bytes raw = MakeElements(shape, kContents[random.Below(std::size(kContents))], random.Next());
   const bool half = shape.dtype == Dtype::kBf16 || shape.dtype == Dtype::kF16;
   FrameOptions options;
@@ -48,7 +48,7 @@ Bytes Packed(io::SimRandom& random, const FrameShape& shape) {
 }
 
 // Pages that cover the view, or a part of it, for each head.
-std::vector<Frame> DrawFrames(io::SimRandom& random, const PagedCase& paged) {
+std::vector<Frame> DrawFrames(SeededRandom& random, const PagedCase& paged) {
   const GroupView& group = paged.group();
   const uint32_t channels = paged.plane().row_bytes / DtypeBytes(paged.plane().dtype);
   const uint64_t page_rows = 1 + random.Below(random.Below(2) == 0 ? 40 : 300);
@@ -111,7 +111,7 @@ struct Outcome {
   std::vector<gpu::Fault> faults;
 };
 
-Outcome Scatter(KernelMachine& machine, io::SimRandom& random, PagedCase& paged,
+Outcome Scatter(KernelMachine& machine, SeededRandom& random, PagedCase& paged,
                 const std::vector<Frame>& frames) {
   std::byte* const memory = machine.Put(paged.memory(), paged.skew());
   const std::vector<gpu::PagedView> views = {paged.OnMachine(machine)};
@@ -142,7 +142,7 @@ struct Gathered {
   std::vector<gpu::Fault> faults;
 };
 
-Gathered Gather(KernelMachine& machine, io::SimRandom& random, PagedCase& paged, uint64_t begin,
+Gathered Gather(KernelMachine& machine, SeededRandom& random, PagedCase& paged, uint64_t begin,
                 uint64_t end) {
   const uint64_t head_bytes = (end - begin) * paged.plane().row_bytes;
   const Bytes rubbish(paged.plane().heads * head_bytes, std::byte{0xee});
@@ -187,7 +187,7 @@ std::string Describe(const Frame& frame) {
 }  // namespace
 
 std::string DecodeScatterRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   PagedCase paged(random);
   const std::vector<Frame> frames = DrawFrames(random, paged);
   Bytes expected = paged.memory();
@@ -207,7 +207,7 @@ std::string DecodeScatterRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   PagedCase paged(random);
   std::vector<Frame> frames = DrawFrames(random, paged);
   for (Frame& frame : frames) {
@@ -250,7 +250,7 @@ std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string LostTableRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   PagedCase paged(random);
   const std::vector<Frame> frames = DrawFrames(random, paged);
   const PagedCase::Positions lost = paged.LoseEntry(random);
@@ -288,7 +288,7 @@ std::string LostTableRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string GatherSaveRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   PagedCase paged(random);
   const GroupView& group = paged.group();
   const uint64_t begin = group.position + random.Below(group.count);
@@ -307,7 +307,7 @@ std::string GatherSaveRound(KernelMachine& machine, uint64_t seed) {
 
 std::string GatherStepRound(KernelMachine& machine, uint64_t seed) {
   constexpr uint32_t kSlots = 3, kSteps = 4;
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   PagedCase paged(random);
   const GroupView& group = paged.group();
   const uint64_t begin = group.position, count = group.count;
@@ -379,7 +379,7 @@ std::string GatherStepRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string CheckTableRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   const bool wide = random.Below(2) == 0;
   const uint64_t count = 1 + random.Below(400);
   const auto end = static_cast<uint32_t>(1 + random.Below(3 * count));

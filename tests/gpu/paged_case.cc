@@ -11,20 +11,20 @@ namespace cairn::testing {
 namespace {
 
 template <typename T, size_t kCount>
-T OneOf(io::SimRandom& random, const T (&of)[kCount]) {
+T OneOf(SeededRandom& random, const T (&of)[kCount]) {
   return of[random.Below(kCount)];
 }
 
 }  // namespace
 
-PagedCase::PagedCase(io::SimRandom& random) {
+PagedCase::PagedCase(SeededRandom& random) {
   DrawPlane(random);
   DrawTable(random);
   DrawStrides(random);
   for (std::byte& byte : memory_) byte = static_cast<std::byte>(random.Next());
 }
 
-void PagedCase::DrawPlane(io::SimRandom& random) {
+void PagedCase::DrawPlane(SeededRandom& random) {
   const Dtype others[] = {Dtype::kF32, Dtype::kF8E4M3, Dtype::kU8, Dtype::kOpaque};
   const uint32_t widths[] = {1,  2,  3,  7,  8,  16, 24,  32,  63,  64,
                              64, 64, 64, 65, 80, 96, 128, 128, 192, 256};
@@ -35,7 +35,7 @@ void PagedCase::DrawPlane(io::SimRandom& random) {
   plane_.row_bytes = OneOf(random, widths) * DtypeBytes(plane_.dtype);
 }
 
-void PagedCase::DrawTable(io::SimRandom& random) {
+void PagedCase::DrawTable(SeededRandom& random) {
   const uint32_t block_tokens[] = {1, 16, 16, 64, 5};
   const uint64_t kind = random.Below(8);
   group_.position = random.Below(300);
@@ -89,7 +89,7 @@ void PagedCase::DrawTable(io::SimRandom& random) {
 }
 
 // From the innermost dimension to the outermost, each steps over what lies within.
-void PagedCase::DrawStrides(io::SimRandom& random) {
+void PagedCase::DrawStrides(SeededRandom& random) {
   enum { kElement, kHead, kSlot, kBlock };
   std::array<int, 4> order = {kElement, kHead, kSlot, kBlock};  // NHD, pools, plain tensors.
   const uint64_t layout = random.Below(5);
@@ -149,7 +149,7 @@ gpu::PagedView PagedCase::OnMachine(KernelMachine& machine) {
   return *view;
 }
 
-PagedCase::Positions PagedCase::LoseEntry(io::SimRandom& random) {
+PagedCase::Positions PagedCase::LoseEntry(SeededRandom& random) {
   if (group_.table.kind == TableKind::kNone) return {};
   const uint64_t per_entry = group_.table.kind == TableKind::kBlocks ? group_.tokens_per_block : 1;
   const uint64_t position = group_.position + random.Below(group_.count);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "cairn/kv_view.h"
 #include "gpu/describe.h"
 #include "tests/gpu/kernel_machine.h"
@@ -18,7 +18,7 @@ namespace cairn::testing {
 
 class PagedCase {
  public:
-  explicit PagedCase(io::SimRandom& random);
+  explicit PagedCase(SeededRandom& random);
 
   const Plane& plane() const { return plane_; }
   const GroupView& group() const { return group_; }
@@ -37,14 +37,14 @@ class PagedCase {
   struct Positions {
     uint64_t begin = 0, end = 0;
   };
-  Positions LoseEntry(io::SimRandom& random);
+  Positions LoseEntry(SeededRandom& random);
 
   std::string Describe() const;
 
  private:
-  void DrawPlane(io::SimRandom& random);
-  void DrawTable(io::SimRandom& random);
-  void DrawStrides(io::SimRandom& random);
+  void DrawPlane(SeededRandom& random);
+  void DrawTable(SeededRandom& random);
+  void DrawStrides(SeededRandom& random);
 
   Plane plane_;
   PlaneView view_{};

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/core/check.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "base/io/world.h"
 
 namespace cairn::testing {
@@ -20,7 +20,7 @@ class RingPipeline {
 
   Status Run(uint64_t seed, std::vector<std::byte>* result, std::vector<std::byte>* expected) {
     CAIRN_RETURN_IF_ERROR(Prepare());
-    io::SimRandom random(seed);
+    SeededRandom random(seed);
     for (uint32_t window = 0; window < kWindows; ++window) {
       CAIRN_RETURN_IF_ERROR(Window(window, random, expected));
     }
@@ -49,7 +49,7 @@ class RingPipeline {
     return Status::Ok();
   }
 
-  Status Window(uint32_t window, io::SimRandom& random, std::vector<std::byte>* expected) {
+  Status Window(uint32_t window, SeededRandom& random, std::vector<std::byte>* expected) {
     const uint32_t slot = window % kSlots;
     std::byte* const pinned = pinned_ + slot * kWindowBytes;
     std::byte* const ring = ring_ + slot * kWindowBytes;

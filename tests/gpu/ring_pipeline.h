@@ -15,9 +15,9 @@ namespace cairn::testing {
 enum class Left : uint8_t {
   kNone,
   kPinnedSlot,  // A pinned slot is written before the copy from it has run.
-  kCopied,      // A window is worked on before it is there.
+  kCopied,      // A window is worked on before its copy has ended.
   kDeviceSlot,  // A window is copied over one that is still worked on.
-  kDone,        // Results are read before they are there.
+  kDone,        // Results are read before they are complete.
 };
 inline constexpr Left kAllLeft[] = {Left::kPinnedSlot, Left::kCopied, Left::kDeviceSlot,
                                     Left::kDone};

@@ -20,13 +20,13 @@ constexpr uint32_t kChannels[] = {64, 80, 96, 128, 256};
 constexpr uint32_t kBits[] = {4, 8, 16};
 constexpr uint32_t kUntouched = 0xEEEEEEEE;
 
-uint32_t DrawChunks(io::SimRandom& random) {
+uint32_t DrawChunks(SeededRandom& random) {
   constexpr uint32_t kSpecial[] = {0, 1, 63, 64, 65, 255, 256, 257, 512, 700};
   return random.Below(2) == 0 ? kSpecial[random.Below(std::size(kSpecial))]
                               : static_cast<uint32_t>(random.Below(600));
 }
 
-std::vector<uint32_t> DrawAlways(io::SimRandom& random, uint32_t chunks) {
+std::vector<uint32_t> DrawAlways(SeededRandom& random, uint32_t chunks) {
   constexpr uint32_t kOneOf[] = {1, 2, 50, 1000000};
   const uint32_t one_of = kOneOf[random.Below(std::size(kOneOf))];
   std::vector<uint32_t> always(chunks / 32 + 1);
@@ -38,7 +38,7 @@ std::vector<uint32_t> DrawAlways(io::SimRandom& random, uint32_t chunks) {
 
 // Settings that all pairs of a launch share.
 struct Case {
-  explicit Case(io::SimRandom& random)
+  explicit Case(SeededRandom& random)
       : layout{kChannels[random.Below(std::size(kChannels))],
                kBits[random.Below(std::size(kBits))]},
         fp16(random.Below(2) == 0),
@@ -66,7 +66,7 @@ struct Pair {
   std::vector<uint32_t> Selected() const { return shadow::SelectChunks(scores, always, budget); }
 };
 
-Pair DrawPair(io::SimRandom& random) {
+Pair DrawPair(SeededRandom& random) {
   Pair pair{.chunks = DrawChunks(random)};
   pair.always = DrawAlways(random, pair.chunks);
   pair.budget = static_cast<uint32_t>(random.Below(pair.chunks / (random.Below(2) + 1) + 3));
@@ -97,7 +97,7 @@ struct Step {
   std::vector<uint32_t> scores, sums;  // The expected values, as bits.
 };
 
-Step PrepareStep(KernelMachine& machine, io::SimRandom& random, const Case& c,
+Step PrepareStep(KernelMachine& machine, SeededRandom& random, const Case& c,
                  const std::vector<Pair>& pairs) {
   Step step;
   const uint32_t most = MostChunks(pairs);
@@ -165,8 +165,8 @@ std::string CheckSelected(KernelMachine& machine, const Step& step,
 }
 
 // Landmarks of a pair, and its scores for the queries.
-void DrawLandmarks(io::SimRandom& random, const Case& c, std::span<const float> queries,
-                   float scale, Pair& pair) {
+void DrawLandmarks(SeededRandom& random, const Case& c, std::span<const float> queries, float scale,
+                   Pair& pair) {
   const uint32_t channels = c.layout.channels;
   const Rows kind = kRows[random.Below(3)];  // Scores of the widest are no numbers.
   const std::vector<uint16_t> rows = MakeRows(random, kind, c.fp16, channels, pair.chunks);
@@ -186,7 +186,7 @@ void DrawLandmarks(io::SimRandom& random, const Case& c, std::span<const float> 
 }  // namespace
 
 std::string ScoreChunksRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   const Case c(random);
   const uint32_t channels = c.layout.channels;
   const float scale = random.Below(2) == 0 ? 0.125F : static_cast<float>(random.Fraction());
@@ -235,7 +235,7 @@ std::string ScoreChunksRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string SelectChunksRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   const Case c(random);
   std::vector<Pair> pairs;
   for (uint32_t p = 0; p < c.pairs; ++p) {
@@ -265,7 +265,7 @@ std::string SelectChunksRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string RebuildKeysRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   Case c(random);
   c.layout.bits = kBits[random.Below(2)];
   const uint32_t channels = c.layout.channels;
@@ -331,7 +331,7 @@ std::string RebuildKeysRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string RebuildLowRankRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   const Case c(random);
   const uint32_t channels = c.layout.channels, all = c.pairs * channels;
   const auto rank = static_cast<uint32_t>(1 + random.Below(20));

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 
 namespace cairn::testing {
 namespace {
@@ -60,7 +60,7 @@ constexpr uint32_t kUntouched = 0xcdcdcdcd;
 
 // One row, as the device has it and as it must be.
 struct DrawnRow {
-  DrawnRow(KernelMachine& machine, io::SimRandom* random, uint64_t page_bytes)
+  DrawnRow(KernelMachine& machine, SeededRandom* random, uint64_t page_bytes)
       : slots(1 + static_cast<uint32_t>(random->Below(180))), model(slots) {
     pieces_end = slots + static_cast<uint32_t>(random->Below(400));
     pieces_of_page = 1 + static_cast<uint32_t>(random->Below(20));
@@ -86,7 +86,7 @@ struct DrawnRow {
   }
 
   // Pieces for the next step: some of the last one's, and sometimes wrong ones.
-  void Draw(io::SimRandom* random, KernelMachine& machine) {
+  void Draw(SeededRandom* random, KernelMachine& machine) {
     std::set<uint32_t> some;
     const uint64_t count = random->Below(std::min(slots, pieces_end) + 1);
     for (const uint32_t piece : wanted) {
@@ -168,7 +168,7 @@ gpu::ResolveSlots Resolve(KernelMachine& machine, const std::vector<gpu::SlotRow
 }  // namespace
 
 std::string ResolveSlotsRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   std::vector<DrawnRow> drawn;
   for (uint64_t i = 1 + random.Below(3); i > 0; --i) drawn.emplace_back(machine, &random, 1);
   std::string differs;
@@ -195,7 +195,7 @@ std::string ResolveSlotsRound(KernelMachine& machine, uint64_t seed) {
 }
 
 std::string GatherPiecesRound(KernelMachine& machine, uint64_t seed) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   gpu::GatherPieces k;
   k.plane_count = 1 + static_cast<uint32_t>(random.Below(gpu::kPiecePlanesMax));
   uint32_t piece_bytes = 0;

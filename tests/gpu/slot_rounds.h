@@ -12,7 +12,7 @@
 namespace cairn::testing {
 
 // resolve_slots, some steps on the same rows: slots, order of use, loads and faults are those of a
-// least-recently-used buffer; what is wrong is told, and leaves a row as it was.
+// least-recently-used buffer; what is wrong is reported, and leaves a row as it was.
 std::string ResolveSlotsRound(KernelMachine& machine, uint64_t seed);
 // resolve_slots and gather_pieces: what a step wants lies in its slots, byte for byte, and nothing
 // else is touched.

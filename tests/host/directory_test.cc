@@ -126,30 +126,12 @@ TEST_F(HostDirectory, LiesInOneThatMayNotBeRead) {
       if (chown("parent/state", kNobody, kNobody) != 0 || setuid(kNobody) != 0) return false;
     }
     auto host = HostStore::Open("parent/state");
-    // The new store's name could not be made durable; one that is there opens all the same.
+    // The new store's name could not be made durable; an existing one opens all the same.
     if (geteuid() == kNobody) {
       return Expect(host.status().message().find("parent") != std::string_view::npos,
                     host.status().ToString());
     }
     return ExpectOk(host.status(), "open");
-  });
-}
-
-// The checks for every file system; `path` lies on it.
-bool WorksOn(const std::string& path) {
-  auto host = HostStore::Open(path + "/state");
-  return ExpectOk(host.status(), "open") && ExpectOk(host->DoEverything(), "use") &&
-         ExpectOk(host->store.Checkpoint(path + "/copy").status(), "checkpoint") &&
-         ExpectOk(host->Close(), "close") &&
-         ExpectOk(CheckStore(path + "/state", host->length), "reopen") &&
-         ExpectOk(CheckStore(path + "/copy", host->length), "the copy");
-}
-
-TEST_F(HostDirectory, LiesOnTmpfs) {
-  InAChildThatMounts([&] {
-    fs::create_directory("volume");
-    if (mount("none", "volume", "tmpfs", 0, "size=64m") != 0) return Expect(false, "mount");
-    return WorksOn("volume");
   });
 }
 

@@ -61,6 +61,15 @@ bool ExpectOk(const Status& status, const std::string& what) {
   return Expect(status.ok(), what + ": " + status.ToString());
 }
 
+bool WorksOn(const std::string& path) {
+  auto host = HostStore::Open(path + "/state");
+  return ExpectOk(host.status(), "open") && ExpectOk(host->DoEverything(), "use") &&
+         ExpectOk(host->store.Checkpoint(path + "/copy").status(), "checkpoint") &&
+         ExpectOk(host->Close(), "close") &&
+         ExpectOk(CheckStore(path + "/state", host->length), "reopen") &&
+         ExpectOk(CheckStore(path + "/copy", host->length), "the copy");
+}
+
 bool EnterOwnMounts() {
   return unshare(CLONE_NEWNS) == 0 &&
          mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;

@@ -36,6 +36,9 @@ Status CheckStore(const std::string& path, uint64_t length);
 // Expect(), for a status that should be Ok.
 bool ExpectOk(const Status& status, const std::string& what);
 
+// Makes a store at `path`/state, uses it, copies it and opens both again: for every file system.
+bool WorksOn(const std::string& path);
+
 // Has a mount namespace of its own from here on: what is mounted is unmounted with the process.
 // False where that is not allowed.
 bool EnterOwnMounts();

@@ -55,7 +55,7 @@ void OnSignal(int) {}
 
 TEST_P(HostMachine, SendsSignalsWithoutEnd) {
   EXPECT_TRUE(InChild([&] {
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_handler = OnSignal;  // Without SA_RESTART: calls are cut.
     sigaction(SIGALRM, &action, nullptr);
     const itimerval often{{0, 300}, {0, 300}};

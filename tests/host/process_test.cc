@@ -80,7 +80,7 @@ struct Handles {
 };
 
 // In the child. The alarm ends a wait for a lock that a thread of the parent had.
-bool LetGo(Handles& handles, uint32_t order) {
+bool ReleaseCaches(Handles& handles, uint32_t order) {
   alarm(20);
   bool refused = true;
   const auto check = [&](const Status& status) {
@@ -151,7 +151,7 @@ TEST_F(HostProcess, AChildIsRefusedWhateverItsParentIsDoing) {
     EXPECT_TRUE(InChild([&] {
       handles.store = std::move(host->store);
       host->chat = Branch();
-      return LetGo(handles, round);
+      return ReleaseCaches(handles, round);
     })) << round;
     ASSERT_OK(handles.ticket.Wait());
   }

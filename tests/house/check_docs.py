@@ -2,8 +2,8 @@
 """Checks the documents. Exit status 1 and `file:line: [rule] text` if a rule is broken.
 
   link    a relative link leads to a file of the repository, and its #anchor to a heading there
-  named   a file that a document names by its path, from the root or from engine/, exists; so does a document
-          that other files name
+  named   a file that a document names by its path, from the root or from engine/, or by its name in backticks,
+          exists; so does a document that other files name
   pages   README.md and engine/README.md stay short
 """
 
@@ -15,9 +15,10 @@ import sys
 MAX_LINES = {"README.md": 160, "engine/README.md": 150}
 FOLDERS = "api|base|cmake|docs|engine|fuzz|gpu|sstable|tests|tools|wal"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
-INSIDE_ENGINE = "commit|follow|manifest|metrics|objects|pages|restore|reuse|shadow|space|sparse|tree"
+INSIDE_ENGINE = "background|commit|config|device|find|follow|manifest|metrics|objects|restore|sessions|store|tree"
 NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS}|{INSIDE_ENGINE})/[\w/.-]*\.(?:h|cc|cu|c|py|md|txt|json|svg|yml|cmake)\b")
 DOCUMENT = re.compile(rf"(?<![\w/.-])(?:(?:{FOLDERS})/[\w/.-]*\w|README|CHANGELOG)\.md\b")
+BARE = re.compile(r"`(\w+\.(?:h|cc|cu|py))`")
 FENCE = re.compile(r"^ *(```|~~~)")
 EXTENSIONS = (".h", ".cc", ".c", ".cu", ".py", ".pyi", ".sh", ".txt", ".cmake", "")
 SKIPPED_FOLDERS = {".git", ".venv", "build", "shared", "__pycache__", ".cache"}
@@ -79,7 +80,15 @@ def check_named(path, text, files, pattern):
                 yield f"{path}:{number}: [named] {name}: there is no such file"
 
 
+def check_bare(path, text, names):
+    for number, line in enumerate(text.splitlines(), 1):
+        for name in set(BARE.findall(line)) - names:
+            yield f"{path}:{number}: [named] {name}: no file is called so"
+
+
 def check(root, files):
+    names = {os.path.basename(path) for path in files}
+
     def read(path):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             return file.read()
@@ -90,6 +99,7 @@ def check(root, files):
             yield from check_links(path, text, files, read)
             if path not in PAST:
                 yield from check_named(path, text, files, NAMED)
+                yield from check_bare(path, text, names)
             lines = text.count("\n")
             if lines > MAX_LINES.get(path, lines):
                 yield f"{path}:{lines}: [pages] more than {MAX_LINES[path]} lines"

@@ -49,13 +49,17 @@ class CheckDocs(unittest.TestCase):
         self.assertEqual(self.check(), "docs/three.md:8: [link] #heading: docs/three.md has no such heading\n")
 
     def test_named_files_exist(self):
-        self.write("engine/tree/node.h", "")
-        self.write("docs/three.md", "`engine/part.h`, `engine/gone.h`, `tree/node.h`, `tree/gone.h`\n")
+        self.write("engine/tree/memory/node.h", "")
+        self.write("docs/three.md", "`engine/part.h`, `engine/gone.h`, `tree/memory/node.h`, `tree/gone.h`\n")
         self.write("engine/other.cc", "// docs/gone.md explains it.\n")
         self.assertEqual(self.check().splitlines(), [
             "docs/three.md:1: [named] engine/gone.h: there is no such file",
             "docs/three.md:1: [named] tree/gone.h: there is no such file",
             "engine/other.cc:1: [named] docs/gone.md: there is no such file"])
+
+    def test_files_named_without_a_folder_exist(self):
+        self.write("docs/three.md", "`part.h` of `gone.cc`, made.h\n")
+        self.assertEqual(self.check(), "docs/three.md:1: [named] gone.cc: no file is called so\n")
 
     def test_pages_stay_short(self):
         self.write("README.md", "line\n" * 160)

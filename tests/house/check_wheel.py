@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a wheel of api/python: it has all files of the package and no others, asks for numpy alone, and its module
-needs libc and the interpreter, nothing else. Prints a line for each mistake, or the oldest glibc that will do.
+"""Checks a wheel: it has all files of the package, the command line and no others, asks for numpy alone, its module
+needs libc and the interpreter, and its command line libc. Prints a line for each mistake, or the oldest glibc that will
+do.
 
 Usage: check_wheel.py WHEEL. Needs readelf.
 """
@@ -18,10 +19,12 @@ LIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
         "ld-linux-aarch64.so.1"}
 NEWEST_GLIBC = (2, 36)  # Debian 12's, where the project is built.
 REQUIRED = ["numpy"]
+COMMAND = "cairn/bin/cairn"
 
 
 def file_mistakes(names):
-    expected = {f"cairn/{path.name}" for path in PACKAGE.iterdir() if path.suffix in (".py", ".pyi", ".typed")}
+    suffixes = (".py", ".pyi", ".typed")
+    expected = {COMMAND} | {f"cairn/{path.name}" for path in PACKAGE.iterdir() if path.suffix in suffixes}
     found = {name for name in names if ".dist-info/" not in name}
     modules = {name for name in found if re.fullmatch(r"cairn/_core\.[^/]*\.so", name)}
     return ([f"{name} is not in the wheel" for name in sorted(expected - found)] +
@@ -33,25 +36,25 @@ def readelf(option, module):
     return subprocess.run(["readelf", option, "-W", module], check=True, capture_output=True, text=True).stdout
 
 
-def module_mistakes(module):
-    """And the version of glibc that the module needs."""
+def module_mistakes(name, module):
+    """The mistakes of the module or command line, and the version of glibc that it needs."""
     dynamic, symbols = readelf("-d", module), readelf("--dyn-syms", module)
     needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
-    mistakes = [f"the module needs {name}" for name in sorted(needed - LIBC)]
+    mistakes = [f"{name} needs {library}" for library in sorted(needed - LIBC)]
     if re.search(r"\((RPATH|RUNPATH)\)", dynamic):
-        mistakes.append("the module looks for libraries in a folder of the machine that built it")
+        mistakes.append(f"{name} looks for libraries in a folder of the machine that built it")
     if ".debug_info" in readelf("-S", module):
-        mistakes.append("the module has debug information")
+        mistakes.append(f"{name} has debug information")
     glibc = (0, 0)
     for binding, symbol in re.findall(r" (GLOBAL|WEAK) .* UND (\S+)", symbols):
-        name, _, version = symbol.partition("@")
+        imported, _, version = symbol.partition("@")
         if version.startswith("GLIBC_"):
             glibc = max(glibc, tuple(map(int, version.removeprefix("GLIBC_").split("."))))
-        elif version or binding == "GLOBAL" and not re.match("_?Py", name):
-            mistakes.append(f"the module needs {symbol}, which neither libc nor the interpreter has")
+        elif version or binding == "GLOBAL" and not (name != COMMAND and re.match("_?Py", imported)):
+            mistakes.append(f"{name} needs {symbol}, which neither libc nor the interpreter has")
     if glibc > NEWEST_GLIBC:
-        mistakes.append(f"the module needs glibc {'.'.join(map(str, glibc))}")
-    return mistakes, ".".join(map(str, glibc[:2]))
+        mistakes.append(f"{name} needs glibc {'.'.join(map(str, glibc))}")
+    return mistakes, glibc
 
 
 def main():
@@ -62,12 +65,14 @@ def main():
         required = email.message_from_bytes(wheel.read(metadata)).get_all("Requires-Dist", [])
         if required != REQUIRED:
             mistakes.append(f"it asks for {required}, not for {REQUIRED}")
-        glibc = ""
+        glibc = (0, 0)
         for name in names:
-            if name.endswith(".so"):
-                of_module, glibc = module_mistakes(wheel.extract(name, folder))
+            if name.endswith(".so") or name == COMMAND:
+                of_module, needed = module_mistakes(name, wheel.extract(name, folder))
                 mistakes += of_module
-    print("\n".join(mistakes) or f"{pathlib.Path(sys.argv[1]).name}: {len(names)} files, needs glibc {glibc} or newer")
+                glibc = max(glibc, needed)
+    newest = ".".join(map(str, glibc[:2]))
+    print("\n".join(mistakes) or f"{pathlib.Path(sys.argv[1]).name}: {len(names)} files, needs glibc {newest} or newer")
     return 1 if mistakes else 0
 
 

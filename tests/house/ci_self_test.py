@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows that .ci/run sums what its two parts say and fails when one does, and that tools/test-engines never
+"""Shows that .ci/run sums what its three parts say and fails when one does, and that tools/test-engines never
 calls a test passed that did not run."""
 
 import os
@@ -35,12 +35,13 @@ class Checkout(unittest.TestCase):
 
 
 class CiRun(Checkout):
-    def outcome(self, tests, engines):
+    def outcome(self, tests, engines, builds=("0 passed, 0 failed", 0)):
         """(last line, exit status), of parts that are (last line, exit status) each."""
         self.copy(".ci/run")
-        for path, (line, status) in {"tools/test": tests, "tools/test-engines": engines}.items():
-            self.write(path, f"#!/bin/sh\necho much\necho '{line}'\nexit {status}\n")
+        for path, (line, status) in {"tools/test": tests, "tools/test-engines": engines, "tools/builds": builds}.items():
+            self.write(path, f"#!/bin/sh\necho much $*\necho '{line}'\nexit {status}\n")
         lines, status = self.run_script(".ci/run")
+        self.assertIn("much changed", lines)
         self.assertIn("much", lines)
         return lines[-1], status
 
@@ -53,6 +54,10 @@ class CiRun(Checkout):
         self.assertEqual(("11 passed, 1 failed", 1), self.outcome(("9 passed, 1 failed", 1), ("2 passed, 0 failed", 0)))
         self.assertEqual(("11 passed, 1 failed", 1), self.outcome(("10 passed, 0 failed", 0), ("1 passed, 1 failed", 1)))
         self.assertEqual(("12 passed, 0 failed", 1), self.outcome(("10 passed, 0 failed", 0), ("2 passed, 0 failed", 9)))
+
+    def test_a_build_fails(self):
+        self.assertEqual(("12 passed, 1 failed", 1),
+                         self.outcome(("10 passed, 0 failed", 0), ("2 passed, 0 failed", 0), ("0 passed, 1 failed", 1)))
 
     def test_a_part_that_ends_early_is_a_failure(self):
         self.assertEqual(("2 passed, 1 failed", 1), self.outcome(("no line", 0), ("2 passed, 0 failed", 0)))

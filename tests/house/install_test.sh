@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Property: what is installed can be linked, by CMake and by pkg-config, has no debug information, and
-# is refused to who asks for another minor version; the library alone installs where nothing else was
-# built.
+# is refused to who asks for another minor version; the library alone, or with `cairn`, installs where
+# nothing else was built.
 # Usage: tests/house/install_test.sh BUILD COMPILER
 
 set -euo pipefail
@@ -22,7 +22,7 @@ for file in "$library" "$folder/all/bin/cairn"; do
   fi
 done
 
-# Of a build folder where only the library is, as of a build of the target `cairn` alone.
+# A build folder where only the library is, as after a build of the target `cairn` alone, installs that.
 mkdir "$folder/alone"
 cp -r "$build"/{cmake_install.cmake,cairnConfig.cmake,cairnConfigVersion.cmake,cairn.pc} "$folder/alone"
 [ -d "$build/CMakeFiles/Export" ] && mkdir "$folder/alone/CMakeFiles" &&
@@ -34,6 +34,12 @@ sed -i '/include(.*cmake_install.cmake/d' "$folder/alone/cmake_install.cmake"
 cmake -DCMAKE_INSTALL_PREFIX="$folder/library" -P "$folder/alone/cmake_install.cmake" >"$folder/log" ||
   { cat "$folder/log"; exit 1; }
 [ ! -e "$folder/library/bin/cairn" ] && [ -e "$folder/library/include/cairn/store.h" ]
+mkdir "$folder/alone/bin"
+cp "$build/bin/cairn" "$folder/alone/bin"
+cmake -DCMAKE_INSTALL_PREFIX="$folder/both" -P "$folder/alone/cmake_install.cmake" >"$folder/log" ||
+  { cat "$folder/log"; exit 1; }
+"$folder/both/bin/cairn" --version
+[ ! -e "$folder/both/bin/cairn-bench" ]
 
 cp tools/example/first_store.cc "$folder"
 cat >"$folder/CMakeLists.txt" <<'END'

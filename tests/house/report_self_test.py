@@ -153,7 +153,7 @@ class Report(unittest.TestCase):
         self.assertEqual(runs["burst"]["note"], "alone")
         self.assertTrue(report.RUN_KEYS <= runs["burst"].keys() and "bench" not in runs["burst"])
         self.assertEqual(self.call("--check"), (0, ""))
-        # Of a program that does not tell its machine, this one.
+        # A program that does not name its machine ran on this one.
         del printed["machine"]
         self.write("printed", json.dumps(printed))
         self.assertEqual(self.call("--record", "load/burst", "cat", printed_at)[0], 0)

@@ -27,6 +27,7 @@ class BetweenTest : public ::testing::Test {
   BetweenTest() { large_.Write(kSeed, 10, 4010); }
   void Open(uint64_t batch_tokens = 1) {
     Options options = TinyOptions();
+    options.allocator = memory::NewAllocator();
     options.delta_batch_tokens = batch_tokens;
     options.delta_batch_wait_ns = 3'600'000'000'000;
     ASSERT_OK_ASSIGN(store_, Store::Open(":memory:", options));

@@ -180,6 +180,45 @@ TEST_F(CApiMemoryTest, Restores) {
   });
 }
 
+// Rows that are turned in place must not be left half turned. Without a store, whose threads would
+// meet some of the failures instead.
+TEST(CApiMemory, KeysAreRotatedWhollyOrNotAtAll) {
+  const float inv_freq[] = {1.0F, 0.5F};
+  cairn_plane planes[2];
+  for (cairn_plane& plane : planes) cairn_plane_init(&plane, sizeof plane);
+  cairn_layer_group group;
+  cairn_layer_group_init(&group, sizeof group);
+  ASSERT_EQ(cairn_layer_group_full_attention(&group, planes, 2, 1, 4, CAIRN_DTYPE_BF16, nullptr),
+            CAIRN_OK);
+  group.inv_freq = inv_freq;
+  group.inv_freq_count = 2;
+  constexpr size_t kRows = 1000;  // More than one table of turns.
+  std::vector<uint64_t> from(kRows, 1), to(kRows, 9);
+  std::vector<uint16_t> keys(kRows * 4, 0x3F80);
+  const std::vector<uint16_t> before = keys;
+  cairn_key_rotation rotation;
+  cairn_key_rotation_init(&rotation, sizeof rotation);
+  rotation.from = from.data();
+  rotation.to = to.data();
+  rotation.from_count = rotation.to_count = kRows;
+  rotation.rows = rotation.into = keys.data();
+  rotation.rows_size = rotation.into_size = keys.size() * sizeof(keys[0]);
+  size_t failed = 0;
+  while (true) {
+    cairn_code code = CAIRN_OK;
+    {
+      const FailingAt failing(failed + 1);
+      code = cairn_rotate_keys(&group, &rotation, nullptr);
+    }
+    if (code == CAIRN_OK) break;
+    ASSERT_EQ(code, CAIRN_OUT_OF_MEMORY);
+    ASSERT_TRUE(keys == before);
+    ASSERT_LT(++failed, 100u);
+  }
+  EXPECT_GT(failed, 3u);
+  EXPECT_FALSE(keys == before);
+}
+
 TEST_F(CApiMemoryTest, ACompletionWithoutMemoryStays) {
   cairn_append_options options;
   cairn_append_options_init(&options, sizeof options);
@@ -193,7 +232,7 @@ TEST_F(CApiMemoryTest, ACompletionWithoutMemoryStays) {
   for (uint64_t n = 1;; ++n) {
     size_t count = 0;
     {
-      const FailingAt failing(n);
+      const FailingAt failing({.at = n, .of_this_thread = true});
       count = cairn_completion_queue_drain(queue_, &ended, 1);
     }
     if (count == 1) break;

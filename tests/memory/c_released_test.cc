@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a call of C that returns an error has borrowed nothing, so it does not tell that what
-// it was given is free again; one that returns CAIRN_OK tells it once. Method: each allocation of
-// the call fails in turn, that of its ticket as well.
+// Property: a call of C that returns an error has borrowed nothing, so it does not report its
+// arguments as released; one that returns CAIRN_OK reports it once. Method: each allocation of the
+// call fails in turn, that of its ticket as well.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ class CReleasedTest : public ::testing::Test {
     cairn_store_free(store_);
   }
 
-  // `call` at each of its allocations: how often it told, and how it ended.
+  // `call` at each of its allocations: how often it reported the release, and how it ended.
   template <typename Call>
   void ExpectToldOnceOrNever(const Call& call) {
     int refused = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <iterator>
 #include <new>
@@ -15,20 +16,21 @@ namespace cairn::memory {
 namespace {
 
 FailPlan plan;
-uint64_t counted = 0;
-uint64_t failed = 0;
-bool failing = false;
+std::atomic<uint64_t> counted = 0;
+std::atomic<uint64_t> failed = 0;
+std::atomic<bool> failing = false;
 void* first_failure[40];
 int first_failure_depth = 0;
 
+thread_local bool sets_plans = false;
 thread_local uint64_t call_in = 0;
 thread_local std::function<void()> to_call;
 
 void* Allocate(size_t bytes, size_t alignment) noexcept {
   if (call_in != 0 && --call_in == 0) to_call();
-  if (failing) {
-    ++counted;
-    if (counted == plan.at || (plan.persistent && counted > plan.at)) {
+  if (failing && (!plan.of_this_thread || sets_plans)) {
+    const uint64_t number = ++counted;
+    if (number == plan.at || (plan.persistent && number > plan.at)) {
       if (failed++ == 0) {
         first_failure_depth = backtrace(first_failure, std::size(first_failure));
       }
@@ -49,8 +51,10 @@ void* AllocateOrThrow(size_t bytes, size_t alignment) {
 }  // namespace
 
 void SetFailPlan(const FailPlan& to) {
+  sets_plans = true;
   plan = to;
-  counted = failed = 0;
+  counted = 0;
+  failed = 0;
 }
 void EndFailPlan() { plan = FailPlan(); }
 uint64_t AllocationsCounted() { return counted; }
@@ -72,11 +76,15 @@ uint64_t CallAtAllocation(uint64_t n, std::function<void()> act) {
   call_in = n;
   return left;
 }
-bool SetFailing(bool on) {
-  const bool before = failing;
-  failing = on;
-  return before;
+Allocator NewAllocator() {
+  return {.allocate = [](void*, size_t bytes, size_t alignment) -> void* {
+            return Allocate(bytes, alignment);
+          },
+          .deallocate = [](void*, void* memory, size_t, size_t) { std::free(memory); },
+          .context = nullptr};
 }
+
+bool SetFailing(bool on) { return failing.exchange(on); }
 
 }  // namespace cairn::memory
 

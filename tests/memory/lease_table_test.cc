@@ -2,7 +2,7 @@
 //
 // Property: a table of leases that finds no memory at any one allocation has granted nothing, and
 // goes on.
-#include "engine/tree/lease_table.h"
+#include "engine/tree/memory/lease_table.h"
 
 #include <new>
 
@@ -14,13 +14,13 @@ namespace {
 TEST(LeaseTableMemory, AtEveryAllocation) {
   AtEveryAllocation([&](uint64_t n) {
     engine::LeaseTable leases;
-    const uint64_t before = leases.Grant({8, 3}, 100, 5);
-    const engine::LeasedPart parts[] = {{7, 20}, {8, 12}};
+    const uint64_t before = leases.Grant({8, 3, 5}, 100);
+    const engine::LeasedPart parts[] = {{7, 20, 4}, {8, 12, 5}};
     uint64_t lease = 0;
     {
       const FailingAt failing(n);
       try {
-        lease = leases.Grant(parts, 100, 9);
+        lease = leases.Grant(parts, 100);
       } catch (const std::bad_alloc&) {
       }
     }
@@ -39,13 +39,13 @@ TEST(LeaseTableMemory, AtEveryAllocation) {
 TEST(LeaseTableMemory, AtEveryAllocationOfOneThatGrows) {
   AtEveryAllocation([&](uint64_t n) {
     engine::LeaseTable leases;
-    const uint64_t lease = leases.Grant({8, 3}, 100, 5);
-    const engine::LeasedPart more[] = {{7, 20}, {8, 12}, {9, 1}};
+    const uint64_t lease = leases.Grant({8, 3, 5}, 100);
+    const engine::LeasedPart more[] = {{7, 20, 4}, {8, 12, 4}, {9, 1, 1}};
     bool grown = false;
     {
       const FailingAt failing(n);
       try {
-        grown = leases.Extend(lease, more, 9);
+        grown = leases.Extend(lease, more);
       } catch (const std::bad_alloc&) {
       }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: whatever another thread does to the keys between two steps of a call, what is told of a
-// key is true of some moment of the call. Method: that of between_test.cc.
+// Property: whatever another thread does to the keys between two steps of a call, the answer for a
+// key is true at some moment of the call. Method: that of between_test.cc.
 #include <chrono>
 #include <future>
 #include <thread>
@@ -59,7 +59,7 @@ class ObjectsBetweenTest : public ::testing::Test {
   std::vector<std::thread> threads_;
 };
 
-// A key that is there all the time, as one object or the next.
+// A key that always exists, as one object or the next.
 TEST_F(ObjectsBetweenTest, WhatIsReplacedIsThere) {
   Open(TinyOptions());
   ASSERT_OK(Put({"a"}));

@@ -5,7 +5,7 @@
 // Method: each allocation of the put fails in turn, alone or with all behind it.
 #include <gtest/gtest.h>
 
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 #include "tests/engine/objects_test.h"
 #include "tests/memory/failing_at.h"
 #include "tests/memory/whole_world.h"

@@ -14,9 +14,9 @@
 #include <memory>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "cairn/objects.h"
 #include "cairn/store.h"
+#include "sim/world.h"
 #include "tests/memory/failing_new.h"
 #include "tests/memory/whole_world.h"
 #include "tests/support/kv_pool.h"
@@ -30,7 +30,7 @@ using testing::KvSet;
 using testing::Layout;
 
 constexpr char kPath[] = "/store";
-constexpr uint64_t kSeed = 7;  // Of all KV.
+constexpr uint64_t kSeed = 7;  // Generates all KV.
 
 // Tokens by branch; KV follows from the position.
 using Contents = std::map<std::string, std::vector<TokenId>>;
@@ -39,6 +39,7 @@ using Tune = std::function<void(Options*)>;
 
 Options OomOptions(const io::World& world) {
   Options options = testing::TinyOptions();
+  options.allocator = NewAllocator();
   options.max_memory_bytes = 16 << 20;
   options.hot_tail_bytes = 256 << 10;
   options.executor_threads = 1;
@@ -106,7 +107,7 @@ class Session {
   // Must succeed when there is memory again.
   void After(Call call) { after_ = std::move(call); }
   // Without a failure the script has come to this.
-  void MustHave(const char* what, uint64_t StoreMetrics::* count) {
+  void MustHave(const char* what, uint64_t StoreMetrics::*count) {
     if (AllocationsFailed() == 0 && store_.Metrics().*count == 0) {
       Violation(std::string("nothing has ") + what);
     }
@@ -120,7 +121,7 @@ class Session {
     return branch.ok() ? *branch : Branch();
   }
   uint64_t Length(const std::string& name) { return contents_[name].size(); }
-  // Tokens, KV and states behind what is there.
+  // Tokens, KV and states behind the present end.
   void Append(const std::string& name, uint64_t count, Durability durability) {
     const Material m(*this, name, count);
     Branch branch = Find(name);
@@ -328,7 +329,7 @@ struct ObjectCalls {
     }
     return first;
   }
-  // One that is there is whole; `all`: each is there.
+  // One that exists is whole; `all`: each exists.
   Status Look(bool all) {
     for (const std::vector<std::byte>* value : {&a, &b}) {
       const char key = static_cast<char>((*value)[0]);
@@ -497,14 +498,16 @@ std::vector<Script> Scripts() {
           c["fork"] = c["chat"];
           c["fork"].resize(20);
         });
-    s.Do("Rewind", [&] { return chat.Rewind(11); }, [](Contents& c) { c["chat"].resize(11); });
+    s.Do(
+        "Rewind", [&] { return chat.Rewind(11); }, [](Contents& c) { c["chat"].resize(11); });
     s.Do(
         "Rename", [&] { return other.Rename("else"); },
         [](Contents& c) {
           c["else"] = c["other"];
           c.erase("other");
         });
-    s.Do("Drop", [&] { return chat.Drop(); }, [](Contents& c) { c.erase("chat"); });
+    s.Do(
+        "Drop", [&] { return chat.Drop(); }, [](Contents& c) { c.erase("chat"); });
   });
   add("batch", [](Session& s) {
     const Session::Material m(s, "chat", 2);
@@ -625,7 +628,8 @@ std::vector<Script> Scripts() {
     s.Do("Compact", [&] { return s.store().Compact(); });
     for (const char* const name : {"chat", "other"}) {
       Branch branch = s.Find(name);
-      s.Do("Rewind", [&] { return branch.Rewind(3); }, [&](Contents& c) { c[name].resize(3); });
+      s.Do(
+          "Rewind", [&] { return branch.Rewind(3); }, [&](Contents& c) { c[name].resize(3); });
     }
     s.Do("Compact", [&] { return s.store().Compact(); });
     s.MustHave("rewritten a table", &StoreMetrics::rewritten_tables);
@@ -762,7 +766,7 @@ Outcome RunForked(const Start& start, const Script& script, const FailPlan& plan
   const pid_t child = fork();
   CAIRN_CHECK(child >= 0);
   if (child == 0) {
-    struct sigaction die{};
+    struct sigaction die {};
     die.sa_handler = [](int signal) {
       PrintFirstFailure();
       PrintStack();

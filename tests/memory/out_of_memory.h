@@ -18,7 +18,7 @@ struct OutOfMemoryOptions {
 
 struct OutOfMemoryResult {
   uint64_t runs = 0;         // With an allocation that failed.
-  uint64_t allocations = 0;  // Of the script when none fails.
+  uint64_t allocations = 0;  // The script's when none fails.
   uint64_t calls_failed = 0, poisoned = 0;
   std::string violation;  // The first; the run ends there.
   std::string ToString() const;

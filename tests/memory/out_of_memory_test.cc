@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: an allocation that fails costs the call that needed it and nothing else. The call says
-// so with a Status, what was acknowledged is there afterwards, in this process and after opening
-// again, and the store goes on; no thread of it dies.
+// so with a Status, what was acknowledged survives, in this process and after opening again, and
+// the store goes on; no thread of it dies.
 // Method: scripts on a store in a simulated machine of one thread, where the N-th allocation of the
 // store (operator new, through which Options::allocator goes as well) fails, or the N-th and all
 // behind it, for rising N (here every third or fifth) until a run meets none. The machine's own

@@ -17,8 +17,8 @@
 #include "base/core/out_of_memory.h"
 #include "base/io/posix_file.h"
 #include "base/io/real_scheduler.h"
-#include "base/io/sim_disk.h"
-#include "base/io/sim_world.h"
+#include "sim/disk.h"
+#include "sim/world.h"
 #include "sstable/block_cache.h"
 #include "sstable/constants.h"
 #include "sstable/tombstone_ranges.h"
@@ -65,7 +65,7 @@ TEST(Parts, ABlockThatFindsNoPlaceIsNotCounted) {
     ASSERT_FALSE(block.empty());
     {
       const FailingAt failing(n);
-      static_cast<void>(Guarded([&] { cache.Insert({1, 0}, std::move(block)); }));
+      static_cast<void>(CatchBadAlloc([&] { cache.Insert({1, 0}, std::move(block)); }));
     }
     const bool kept = cache.Find({1, 0}) != nullptr;
     EXPECT_EQ(kept, AllocationsFailed() == 0);
@@ -78,6 +78,7 @@ TEST(Parts, ALargeRecordIsWrittenWithoutAQueueOfItsOwn) {
     std::string escaped;
     const auto disk = std::make_shared<io::SimDisk>();
     wal::LogFixture log(MakeWholeWorld(disk, 1, &escaped));
+    log.options.allocator = NewAllocator();
     log.options.segment_bytes = 8 << 20;
     log.options.hot_tail_bytes = 16 << 20;
     log.OpenLog();
@@ -115,6 +116,7 @@ TEST(Parts, ALargeGroupIsWrittenWithoutAQueueOfItsOwn) {
     AtEveryAllocation([&](uint64_t n) {
       std::string escaped;
       wal::LogFixture log(MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped));
+      log.options.allocator = NewAllocator();
       log.options.segment_bytes = 16 << 20;
       log.options.hot_tail_bytes = 16 << 20;
       log.options.chunk_bytes = 2 << 20;
@@ -125,7 +127,7 @@ TEST(Parts, ALargeGroupIsWrittenWithoutAQueueOfItsOwn) {
       Status waited;
       {
         const FailingAt failing(n);
-        if (by_waiter) waited = Guarded(wait);
+        if (by_waiter) waited = CatchBadAlloc(wait);
         if (!by_waiter) log.world.scheduler->Sleep(1'000'000'000);
       }
       ASSERT_OK(waited);
@@ -156,7 +158,7 @@ TEST(Parts, AReservationThatFindsNoMemoryChangesNothing) {
       wal::Log::Slot slot;
       const auto reserve = [&] {
         const FailingAt failing(n);
-        return Guarded([&]() -> Status {
+        return CatchBadAlloc([&]() -> Status {
           CAIRN_ASSIGN_OR_RETURN(
               slot, log.log->Reserve({record.kind, false, 0, record.fields, {&strip, 1}},
                                      wal::Log::Purpose::kData));
@@ -187,7 +189,7 @@ TEST(Parts, AReservationThatFindsNoMemoryChangesNothing) {
   EXPECT_EQ(escaped, "");
 }
 
-// A large append whose table is there, and a table that a round of the space thread made.
+// A large append whose table exists, and a table that a round of the space thread made.
 TEST(Parts, ATableThatNoRecordNamesGoes) {
   const ModelSpec model = testing::TinyModel();
   testing::KvSet kv(model, testing::Layout::kContiguous, 0, 1000);
@@ -199,6 +201,7 @@ TEST(Parts, ATableThatNoRecordNamesGoes) {
       std::string escaped;
       const auto disk = std::make_shared<io::SimDisk>();
       Options options = testing::TinyOptions();
+      options.allocator = NewAllocator();
       if (ingested) options.direct_ingest_bytes = 32 << 10;
       options.world = std::make_shared<io::World>(MakeWholeWorld(disk, 1, &escaped));
       ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
@@ -312,7 +315,7 @@ TEST(Parts, ASegmentThatFindsNoMemoryLeavesNoFile) {
     Status made;
     {
       const FailingAt failing(n);
-      made = Guarded([&] {
+      made = CatchBadAlloc([&] {
         return wal::MakeSegmentFile(*world->files, path, 2 * wal::kBlock, 2 * wal::kBlock);
       });
     }
@@ -354,6 +357,7 @@ TEST(Parts, ARefreshThatFindsNoMemoryIsMadeUpFor) {
   const uint64_t runs = AtEveryAllocation([&](uint64_t n) {
     std::string escaped;
     Options options = testing::TinyOptions();
+    options.allocator = NewAllocator();
     options.world =
         std::make_shared<io::World>(MakeWholeWorld(std::make_shared<io::SimDisk>(), 1, &escaped));
     ASSERT_OK_ASSIGN(Store writer, Store::Open("/store", options));
@@ -399,7 +403,7 @@ struct CoalescingStore {
     options.delta_batch_wait_ns = wait_ns;
     options.replay_records_max = 64;
     options.world = std::make_shared<io::World>(world);
-    SetFailPlan({});  // Of the run before.
+    SetFailPlan({});  // Ends the plan of the run before.
     store = *Store::Open("/store", options);
     id = *store.RegisterModel(model);
     branch = *store.CreateBranch(id, {.name = "b"});
@@ -564,6 +568,7 @@ TEST(Parts, ADeadlineOfABorrowedAppendPassesWithoutMemory) {
         std::make_shared<io::SimDisk>(io::SimDiskOptions{.durable = {100 * kMs, 100 * kMs}});
     const io::World world = MakeWholeWorld(disk, 1, &escaped);
     Options options = testing::TinyOptions();
+    options.allocator = NewAllocator();
     options.submit_copy_max_bytes = 1;
     options.world = std::make_shared<io::World>(world);
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
@@ -579,7 +584,8 @@ TEST(Parts, ADeadlineOfABorrowedAppendPassesWithoutMemory) {
     });
     {
       const FailingAt failing(n);
-      auto ticket = Guarded([&] { return branch.Append(testing::MakeDelta(tokens), append); });
+      auto ticket =
+          CatchBadAlloc([&] { return branch.Append(testing::MakeDelta(tokens), append); });
       if (ticket.ok()) {
         world.scheduler->Sleep(10 * kMs);
         EXPECT_TRUE(ticket->done());
@@ -604,7 +610,7 @@ TEST(Parts, AThreadThatFindsNoMemoryIsNone) {
     {
       const FailingAt failing(n);
       static_cast<void>(
-          Guarded([&] { thread = scheduler.StartThread(name, [&ran] { ran = true; }); }));
+          CatchBadAlloc([&] { thread = scheduler.StartThread(name, [&ran] { ran = true; }); }));
     }
     const bool started = thread != nullptr;
     thread.reset();  // Joins.

@@ -27,7 +27,7 @@ TEST(S3FifoMemory, AtEveryAllocation) {
     {
       const FailingAt failing(n);
       for (uint64_t i = 0; i < 400; ++i) {
-        // Some come again, some are used while they are there.
+        // Some come again, some are used while they are cached.
         const uint64_t name = i % 3 == 0 ? i / 2 : i;
         try {
           if (cache.Find(name)) continue;

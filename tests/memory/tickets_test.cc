@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: who is told kOutOfMemory left no trace, what was applied is told to its ticket, and
-// every ticket ends, once, whichever allocation fails.
+// Property: a call that returns kOutOfMemory left no trace, what was applied is reported by its
+// ticket, and every ticket ends, once, whichever allocation fails.
 // Method: as in parts_test.cc.
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 #include "tests/engine/engine_test.h"
 #include "tests/memory/failing_at.h"
 #include "tests/memory/whole_world.h"
@@ -24,7 +24,7 @@ const std::vector<TokenId> kTokens = testing::Tokens(4);
 
 struct TicketStore {
   explicit TicketStore(Options with = testing::TinyOptions()) : options(std::move(with)) {
-    SetFailPlan({});  // Of the run before.
+    SetFailPlan({});  // Ends the plan of the run before.
     options.world = std::make_shared<io::World>(MakeWholeWorld(disk, 1, &escaped));
     store = *Store::Open("/store", options);
     id = *store.RegisterModel(testing::TokenModel());

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "base/io/sim_scheduler.h"
+#include "sim/scheduler.h"
 #include "tests/memory/failing_new.h"
 
 namespace cairn::memory {

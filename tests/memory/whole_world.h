@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "base/io/sim_disk.h"
 #include "base/io/world.h"
+#include "sim/disk.h"
 
 namespace cairn::memory {
 

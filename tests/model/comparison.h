@@ -53,7 +53,7 @@ void MustBeOk(const T& result, const char* what) {
   MustBe(StatusCode::kOk, result, what);
 }
 
-// Of the model's branches, by their numbers in it.
+// The model's branches, by their numbers in it.
 using BranchIds = std::map<uint64_t, BranchId>;
 
 class Comparison {

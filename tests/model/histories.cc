@@ -13,7 +13,7 @@ namespace cairn::testing {
 namespace {
 
 constexpr auto kShrinkFor = std::chrono::seconds(60);
-constexpr int kTriesAgain = 20;  // Of worlds with threads.
+constexpr int kTriesAgain = 20;  // For worlds with threads.
 
 void Add(const RunResult& one, HistoriesResult* all) {
   all->operations += one.operations;

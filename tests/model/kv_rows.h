@@ -26,7 +26,7 @@ class KvRows {
   KvRows(KvRows&&) = default;  // Views stay valid.
 
   void Write(size_t group, uint64_t position, uint64_t seed);
-  // Of the groups that have positions, of some of them in two views; valid as long as this.
+  // Shows the groups that have positions, some of them in two views; valid as long as this.
   const KvView* view() const { return &view_; }
   // One layer of all the positions of a group; valid until the next call.
   GroupView LayerView(size_t group, uint32_t layer);
@@ -39,7 +39,7 @@ class KvRows {
     uint64_t position_bytes = 0, offset = 0;
     std::vector<std::vector<std::byte*>> bases;  // By plane, layer.
     std::vector<PlaneView> planes;
-    std::vector<std::vector<std::byte*>> second_bases;  // Of the second view, if there are two.
+    std::vector<std::vector<std::byte*>> second_bases;  // The second view's, if there are two.
     std::vector<PlaneView> second_planes;
   };
   std::vector<std::byte> bytes_;

@@ -8,7 +8,7 @@ namespace {
 
 // No branch has it.
 constexpr TokenId kOtherToken = 250'000;
-// Of so many paths with the same first block all are looked at, whatever nodes they consist of.
+// Up to this many paths with the same first block are all looked at, whatever their nodes.
 constexpr size_t kFewPaths = kPrefixCandidates / 2;
 constexpr uint64_t kLeaseNs = 10'000'000'000;  // Longer than a fork takes.
 
@@ -69,9 +69,11 @@ void Prefixes::CompareHit(const Question& question, const ModelBranch& want, con
   };
   for (const auto& [id, other] : model_.branches()) look(PathOf(other));
   for (const Path& path : gone_) look(path);
-  if (hit.matched > most) {
-    Fail("found are " + std::to_string(hit.matched) + " tokens, there are " + std::to_string(most));
+  const uint64_t longest = hit.longest.matched;
+  if (longest > most) {
+    Fail("found are " + std::to_string(longest) + " tokens, there are " + std::to_string(most));
   }
+  Holds(hit.matched <= longest, "a hit is longer than the longest match");
   Holds(hit.restorable <= hit.matched, "more of a hit is restorable than there is");
   const uint64_t length = want.length();
   const bool all_asked =
@@ -79,8 +81,8 @@ void Prefixes::CompareHit(const Question& question, const ModelBranch& want, con
                   [&](const ModelPosition& position) { return ns_of_[position.id] == want.ns; }) &&
       Contains(question.namespaces, want.ns);
   if (!hit.complete || !all_asked || length < kPrefixBlock) return;
-  Holds(hit.matched >= length / kPrefixBlock * kPrefixBlock, "a prefix is not found to the block");
-  // Of those that have the last block the one with most KV, then the longest.
+  Holds(longest >= length / kPrefixBlock * kPrefixBlock, "a prefix is not found to the block");
+  // The one with most KV, then the longest.
   const bool may_be_gone =
       model_.MayEvict(want) ||
       std::any_of(want.positions.begin(), want.positions.end(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compares what Store::FindPrefix finds with the longest common prefix over all that the reference
-// model has: what is found is never more than there is, never of a namespace that was not asked; a
-// fork of it has the KV that it tells of; and, where the store says that it looked at all, it is as
-// much as the branch has whose ids are asked for.
+// model has: a hit is never longer than the content, never in a namespace that was not asked; a
+// fork of it has the KV that it reports; and, where the store says that it looked at all, it is all
+// that the branch with those ids has.
 #pragma once
 
 #include <cstdint>

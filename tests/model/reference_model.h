@@ -6,7 +6,7 @@
 //
 // Beside that it knows the nodes of a store that never joins or trims any, by the rule of ownership
 // alone: a branch extends the node that it made, and only while it ends where that ends; else it
-// makes a new one. They tell which KV a fork or rewind keeps (kv_floors), and how much a store
+// makes a new one. They decide which KV a fork or rewind keeps (kv_floors), and how much a store
 // holds. A store joins nodes when it likes, and trims those that reach beyond what needs them; then
 // all that is known is that it keeps no more than a plain cut.
 #pragma once
@@ -30,12 +30,12 @@ bool NeedsRow(const LayerGroup& group, uint64_t length, uint64_t row);
 
 inline constexpr size_t kModelGroupsMax = 6;
 
-// The seed of KV tells whether it was given as exact (Delta::exact): one in eight is not.
+// The seed of KV says whether it was given as exact (Delta::exact): one in eight is not.
 inline bool IsExact(uint64_t seed) { return seed % 8 != 7; }
 
 struct ModelPosition {
   TokenId token = 0;
-  uint64_t id = 0;  // Of the one time that it was appended: forks share it.
+  uint64_t id = 0;  // Names the one time that it was appended: forks share it.
   // Its KV was evictable once, so it may be gone. It is not taken back when KV is filled in.
   bool kv_may_be_gone = false;
   std::array<std::optional<uint64_t>, kModelGroupsMax> kv;  // Seed by group; nothing: none given.
@@ -62,8 +62,8 @@ struct ModelBranch {
   bool MayCut(uint64_t position) const;
   std::vector<ContentSpan> SpansIn(uint64_t begin, uint64_t end) const;
 
-  // The last position up to `at_most` for which all rows that are needed lie below the kv_lengths
-  // of the groups that are not optional; and at which they are there.
+  // Both give the last position up to `at_most` for which groups that are not optional have the
+  // rows that it needs: CommonLength goes by kv_lengths, RestorableLength by each row.
   uint64_t CommonLength(const ModelSpec& spec, uint64_t at_most) const;
   uint64_t RestorableLength(const ModelSpec& spec, uint64_t at_most) const;
 
@@ -86,7 +86,7 @@ class ReferenceModel {
 
   std::map<uint64_t, ModelBranch>& branches() { return branches_; }
   const std::map<uint64_t, ModelBranch>& branches() const { return branches_; }
-  size_t groups() const { return groups_; }  // Of all branches alike; some may have no KV in them.
+  size_t groups() const { return groups_; }  // The same for all branches; some may be empty.
   bool HasName(const std::string& ns, const std::string& name) const;
 
   void Create(uint64_t id, const std::string& name, const std::string& ns, const Keep& keep = {},
@@ -108,8 +108,8 @@ class ReferenceModel {
   // Needed content, found by walking from the branches.
   struct Reached {
     uint64_t nodes = 0;
-    // Of distinct positions that branches have; and of the nodes they lie on, with what lies there
-    // beyond the farthest of them.
+    // Distinct positions that branches have; and those of the nodes they lie on, with what lies
+    // there beyond the farthest of them.
     uint64_t tokens = 0, tokens_on_nodes = 0;
     uint64_t raw_bytes = 0, raw_bytes_on_nodes = 0;
   };

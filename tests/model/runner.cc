@@ -86,7 +86,7 @@ class Runner {
   static NamespacePolicy Evicting() { return {.max_bytes = kEvictingBytes, .evict = Evict::kKv}; }
 
   struct Slot {
-    uint64_t id = 0;  // Of the model; 0: never taken.
+    uint64_t id = 0;  // The model's; 0: never taken.
     BranchId branch{};
   };
 
@@ -389,7 +389,7 @@ class Runner {
     model_.Drop(id);
   }
 
-  // It may grow by so many; else the operation does nothing.
+  // Whether it may grow by this many; else the operation does nothing.
   bool Fits(const ModelBranch& branch, uint64_t count) {
     if (count != 0 && branch.length() + count <= std::max(kLengthMax, LargeMax(count))) return true;
     --result_.operations;
@@ -826,8 +826,8 @@ class Runner {
     Close();
   }
 
-  // All that is needed is in tables, and no file is there but for what is needed. Of the index that
-  // is so after an opening, or another Compact: some of it may have been read when it was merged.
+  // All that is needed is in tables, and no other file exists. For the index that holds after an
+  // opening, or another Compact: some of it may have been read when it was merged.
   void CompareSpace(bool opened) {
     if (!opened) Compact();
     const StoreMetrics got = store_.Metrics();
@@ -839,8 +839,8 @@ class Runner {
     // States count for nobody.
     Holds(bytes <= got.table_live_bytes, "namespaces hold more than tables do");
     if (!opened) Compact();
-    // The background may be at work by itself, in idle time: then something is there twice.
-    // Looked at once after each wait: it may begin anew right after a look that found it quiet.
+    // The background may be at work unasked, in idle time: then something exists twice. Looked at
+    // once after each wait: it may begin again right after a look that found it quiet.
     bool quiet = OnlyNeededFilesAreThere();
     for (int tries = 0; tries < kQuietTries && !quiet; ++tries) {
       World()->scheduler->Sleep(kQuietNs);

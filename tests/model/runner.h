@@ -24,7 +24,7 @@ struct OptionSet {
   std::string name;
   std::string world;  // As TestWorld::Names().
   Options options;
-  Durability at_least = Durability::kMemory;  // Of every change.
+  Durability at_least = Durability::kMemory;  // The level of every change.
 };
 // The first is the plain one, on the simulated machine.
 const std::vector<OptionSet>& OptionSets();
@@ -34,7 +34,7 @@ struct RunResult {
       failure;  // Empty: all was as it had to be. Else what was not, and at which operation.
   uint64_t digest = 0;
   uint64_t operations = 0;  // That did something: others met an empty slot.
-  // Of the stores, so that a test can tell that its scripts reach them.
+  // What the stores counted, so that a test sees that its scripts reach them.
   uint64_t joined = 0, ingests = 0, evicted_bytes = 0, seals = 0, refused = 0;
   uint64_t tables_rewritten = 0, segments_retired = 0, loads = 0;
   uint64_t approximate_bytes = 0;  // That were read.

@@ -27,15 +27,15 @@ namespace cairn::testing {
 enum class OpKind : uint8_t {
   kCreate,   // slot, name, namespace, 4 * model + priority. Nothing happens when the slot is taken.
   kAppend,   // slot, tokens, how much of the KV comes (0: all), kAppend* flags
-  kMany,     // slot, so many appends of one token, 1: not waited for, flags
+  kMany,     // slot, number of appends of one token, 1: not waited for, flags
   kLarge,    // slot, tokens: enough to go into a table of its own where the model has KV
   kDraft,    // slot, positions staged, tokens taken (0: aborted), 1: another append comes between
   kBatch,    // slot, other slot, which (see Runner::Batch), tokens
   kFork,     // slot, position, name, 32 * namespace (0: its own) + slot of the fork
-  kRewind,   // slot, positions, 0: back by so many, 1: to that position
+  kRewind,   // slot, positions, 0: back by that many, 1: to that position
   kDrop,     // slot
   kRename,   // slot, name
-  kFill,     // slot, so many positions short of the end: KV that lags
+  kFill,     // slot, how many positions short of the end: KV that lags
   kRefill,   // slot: all KV that it has had, evicted or not
   kKeep,     // slot, pinned, priority
   kPolicy,   // of the namespaces with a quota (0, 1) and with a persist policy (2..4)
@@ -73,7 +73,7 @@ std::optional<Script> ParseScript(const std::string& text);
 struct Profile {
   const char* name;
   std::array<uint32_t, kOpKinds> weights;  // By OpKind.
-  uint32_t evicting = 25;  // Of a hundred branches so many are made where KV is evicted.
+  uint32_t evicting = 25;  // Branches in a hundred that are made where KV is evicted.
 };
 const std::vector<Profile>& Profiles();
 inline constexpr uint32_t kSlots = 16;

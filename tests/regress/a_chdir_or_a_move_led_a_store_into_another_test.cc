@@ -105,7 +105,7 @@ TEST_P(OneStoreAndAnother, ADirectoryThatMoves) {
   });
 }
 
-// The copy's files are written one after the other, and in between the caller is told.
+// The copy's files are written one after the other, and in between the caller is called.
 TEST_P(OneStoreAndAnother, ACopyWhileTheWorkingDirectoryChanges) {
   InAChild([&] {
     std::filesystem::create_directories("elsewhere/copy");
@@ -144,7 +144,7 @@ TEST_P(OneStoreAndAnother, AFollowerOfADirectoryThatWasReplaced) {
     if (!Expect(again.ok(), again.status().ToString())) return false;
     Branch chat = again->FindBranch("chat").value();
     if (!AppendSome(chat, WideModel(), kRounds * kTokensARound, 1, 1).ok()) return false;
-    if (!again->Flush().ok()) return false;  // Then a follower is told, too.
+    if (!again->Flush().ok()) return false;  // Then a follower learns of it, too.
     moved = follower->Refresh();
     if (!Expect(moved.ok() && moved->changed, "it follows what was moved")) return false;
 

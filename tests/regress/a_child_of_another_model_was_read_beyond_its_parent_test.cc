@@ -6,7 +6,7 @@
 // else no node and no branch has.
 #include <cstring>
 
-#include "engine/tree/tree_keys.h"
+#include "engine/tree/records/tree_keys.h"
 #include "tests/crash/hostile_files.h"
 #include "tests/engine/engine_test.h"
 #include "tests/golden/golden_story.h"
@@ -16,7 +16,7 @@ namespace {
 
 using crash::IndexRecords;
 
-// Of a field table, where the value of a number stands.
+// Finds where the value of a number stands in a field table.
 size_t FieldAt(const std::string& value, char id) {
   const std::string header = std::string(1, id) + std::string("\0\1\1\10\0\0\0", 7);
   const size_t found = value.find(header);

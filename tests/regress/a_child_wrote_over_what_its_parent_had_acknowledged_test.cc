@@ -38,7 +38,7 @@ class AChild : public WorldTest {
     char byte;
     _exit(read(go_[0], &byte, 1) == 1 && body() ? 0 : 1);
   }
-  void LetGo(pid_t child) {
+  void ReleaseCaches(pid_t child) {
     ASSERT_EQ(1, write(go_[1], "x", 1));
     int status = 0;
     ASSERT_EQ(child, waitpid(child, &status, 0));
@@ -68,7 +68,7 @@ TEST_P(AChild, DoesNotWriteTheGroupOfATicket) {
     options.durability = Durability::kPower;
     ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(3, i)), options));
   }
-  LetGo(child);
+  ReleaseCaches(child);
   ASSERT_OK(ticket.Wait());
   Reopen();
   EXPECT_EQ(4u + 1 + 8 * 3, *Find("chat").length());
@@ -84,7 +84,7 @@ TEST_P(AChild, LeavesTheQueueOfItsParent) {
   ASSERT_OK_ASSIGN(Ticket ticket, chat_.Append(MakeDelta(Tokens(1)), options));
   ASSERT_OK(ticket.Wait());
   ASSERT_TRUE(queue.Wait());
-  LetGo(Fork([&] {
+  ReleaseCaches(Fork([&] {
     return Expect(queue.Drain().empty(), "a completion of the parent's") &&
            Expect(!queue.Wait(), "it waits for the parent's") &&
            Expect(queue.event_fd() == -1, "the parent's descriptor");
@@ -125,7 +125,7 @@ TEST_P(AChild, LeavesTheDraftOfItsParent) {
   };
   ASSERT_OK_ASSIGN(Draft draft, chat_.BeginAppend(2));
   ASSERT_OK(put(draft, right));
-  LetGo(Fork([&] {
+  ReleaseCaches(Fork([&] {
     const Status status = put(draft, wrong);
     const auto committed = draft.Commit(MakeDelta(Tokens(2)), {});
     draft.Abort();

@@ -62,11 +62,11 @@ TEST_F(AClockThatJumped, ExpiresNothing) {
   clock_->ahead_ns = 2 * kHourNs;
   Reopen();
   ASSERT_OK(store_.Compact());
-  EXPECT_FALSE(IsThere("chat") || IsThere("later"));
+  EXPECT_TRUE(IsThere("chat") && IsThere("later")) << "an opening is a use";
 }
 
 // Branches are 64 KiB of KV each. Two leave more than an eighth of the cap, where eviction begins
-// by itself; three are beyond the cap.
+// unasked; three are beyond the cap.
 void KeepTwo(Store& store) {
   ASSERT_OK(store.SetNamespace("t", {.max_bytes = 160 << 10, .evict = Evict::kKv}));
 }
@@ -104,10 +104,6 @@ TEST_F(AClockThatJumped, LeavesNoBranchTheNewestOverAnOpening) {
     EXPECT_TRUE(IsWhole(name + " second"));
     Make(name + " third");
     EXPECT_TRUE(IsWhole(name + " second") && IsWhole(name + " third"));
-    clock_->ahead_ns = 2 * kHourNs;
-    Reopen();
-    ASSERT_OK(store_.Compact());
-    EXPECT_FALSE(IsThere(name + " with a time")) << "it had an hour";
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -29,7 +29,7 @@ TEST(ACompactionThatFailed, IsNotToldAsDone) {
     ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
     ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(id, {.name = "chat"}));
     const std::string segment = "store/log/0000000000000003.log";
-    // The file is there before it is used.
+    // The file exists before it is used.
     const auto is_used = [&] {
       const auto bytes = machine.disk->ReadRaw(segment);
       return bytes.ok() && bytes->at(4096 + 2048) != std::byte{0};
@@ -43,8 +43,7 @@ TEST(ACompactionThatFailed, IsNotToldAsDone) {
     ASSERT_OK_ASSIGN(store, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(const VerifyReport report, store.Verify(VerifyLevel::kAll));
     ASSERT_EQ(report.damages.size(), 1u);
-    // Seals before it comes to the damage are logged, in a new
-    // segment: a reason for another round.
+    // Seals before it comes to the damage are logged, in a new segment: a reason for another round.
     EXPECT_FAILS(store.Compact(), StatusCode::kCorruption);
   }
 }

@@ -4,12 +4,12 @@
 // log had gone on, was part of the log as long as the headers of that dead group could be read. A
 // copy has none of it: there the log ended before that segment, and the checkpoint did not open.
 // Rot in those dead bytes, or in the header before them, cut the log itself, where no checkpoint of
-// it told of the rest.
+// it reported the rest.
 #include "tests/support/log_fixture.h"
 
 #include <gtest/gtest.h>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "wal/format.h"
 #include "wal/log_copy.h"
 #include "wal/segment_files.h"
@@ -83,7 +83,7 @@ TEST_F(ACopyEndedAtAnEmptySegment, ItGoesOn) {
 }
 
 TEST_F(ACopyEndedAtAnEmptySegment, AndSoDoesALogWhoseDeadBytesRot) {
-  for (const uint64_t offset : {8, 40, 64 + 12}) {  // Of the group's header and its record's.
+  for (const uint64_t offset : {8, 40, 64 + 12}) {  // In the group's header and its record's.
     const std::string path = SegmentPath("log", 2);
     ASSERT_TRUE(machine_.disk->FlipBit(path, kFirstGroupOffset + offset, 1).ok());
     const Recovered found = fixture_.RecoverAll();

@@ -4,7 +4,7 @@
 // got a table in between was in the copy, and the number of its table was given again there: the
 // new table was renamed over the one that the branch lay in. Method: on the simulated machine an
 // append with a table of its own, the first of an opening, comes at every moment of a copy. And a
-// store whose MANIFEST gives numbers of tables that are there must not give them either.
+// store whose MANIFEST gives numbers of existing tables must not give them either.
 #include "engine/manifest/manifest.h"
 #include "tests/engine/engine_test.h"
 

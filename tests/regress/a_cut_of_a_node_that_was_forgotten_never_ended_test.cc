@@ -2,13 +2,13 @@
 //
 // The background looked for the farthest branch that needs an untrimmed node, then forgot the node
 // for want of memory, read it again with only dropped branches, found nothing to cut, and began
-// anew, for ever. Now a node that it has looked at stays in memory until it is cut.
+// again, for ever. Now a node that it has looked at stays in memory until it is cut.
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -2,7 +2,7 @@
 //
 // The bug: as long as one file, a dead table or a segment of the log, could not be removed, no
 // round of the space thread came further: nothing was evicted, so that a store at its cap refused
-// every append for good. The rest is done, the failure is told, and the file is tried again.
+// every append for good. The rest is done, the failure is reported, and the file is tried again.
 #include <string>
 
 #include "tests/engine/engine_test.h"

@@ -5,7 +5,7 @@
 // share of the disk, so much changed that the index got that, too: the manifest named a sequence,
 // the tables had more, and the next opening replayed what they had already and took it for damage.
 // Method: hints of half a second at the rate of the background, and a thousand changes meanwhile.
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

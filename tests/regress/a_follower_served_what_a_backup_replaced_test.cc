@@ -146,7 +146,7 @@ TEST_P(AFollowerServedWhatABackupReplaced, InTheLog) {
   Swap(/*sealed=*/false);
 }
 
-// Of a store that was closed, so that nothing but the openings tells the two apart.
+// The store was closed, so that nothing but the openings distinguishes the two.
 TEST_P(AFollowerServedWhatABackupReplaced, ByFilesThatWereCopied) {
   ASSERT_OK(store_.Close());
   ASSERT_NO_FATAL_FAILURE(CopyTo(Other()));

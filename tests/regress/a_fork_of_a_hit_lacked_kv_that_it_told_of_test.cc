@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // KV may lag behind its tokens, and a fork may bring what its source has not. A hit that ended on
-// such a fork told of the fork's KV, also where a fork of the hit ends on the source, or where the
-// hit itself names the source: then less was there than it had said.
+// such a fork reported the fork's KV, also where a fork of the hit ends on the source, or where the
+// hit itself names the source: then less existed than it had said.
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

@@ -5,8 +5,8 @@
 // another model's KV, or another namespace's node. Method: two machines on which the same happens,
 // but for whose the node is, so that their stores have the same name; one gets the hints of the
 // other.
-#include "base/io/sim_world.h"
 #include "engine/manifest/manifest.h"
+#include "sim/world.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {
@@ -80,7 +80,7 @@ TEST_F(AHint, OfAnotherNamespacesNode) {
   EXPECT_FALSE(AskByHintsOf(hinted, &asked, "tenant").found());
 }
 
-// The method finds what is there.
+// The method finds what exists.
 TEST_F(AHint, OfTheSameNode) {
   Machine hinted, asked;
   ASSERT_NO_FATAL_FAILURE(Fill(&hinted, 0, "tenant"));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a search that met a branch which was dropped forgot its hints, and these were written
-// and named by a manifest before the drop was durable. After a power loss the branch was there
-// again, its hints were not, and the answer said that it was complete.
+// and named by a manifest before the drop was durable. After a power loss the branch existed again,
+// its hints did not, and the answer said that it was complete.
 // Method: the disk as a power loss leaves it at every write behind the drop.
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -25,7 +25,7 @@ class AKilledSalvage : public ::testing::TestWithParam<bool> {
   void Live(bool salvage, const std::function<void(Store&)>& use) {
     Options options = TinyOptions();
     options.spare_segments_max = 16;
-    options.salvage = salvage;
+    options.recovery = salvage ? Recovery::kSetAside : Recovery::kRefuse;
     options.world = std::make_shared<io::World>(
         io::World{.files = disk_, .scheduler = std::make_shared<io::SimScheduler>(++lives_)});
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
@@ -90,7 +90,7 @@ TEST_P(AKilledSalvage, IsRefusedWhereItCannotSayWhichWereUsed) {
                        },
                    .error = EIO});
   Options options = TinyOptions();
-  options.salvage = true;
+  options.recovery = Recovery::kSetAside;
   options.world = std::make_shared<io::World>(
       io::World{.files = disk_, .scheduler = std::make_shared<io::SimScheduler>(++lives_)});
   EXPECT_FAILS(Store::Open("/store", options), StatusCode::kIoError, "MANIFEST");

@@ -3,7 +3,7 @@
 // The bug: a log that failed took back what it had not acknowledged, and leases stayed. A hit on
 // lease then counted as confirmed, though its node had the tokens of before again: a restore
 // delivered those, as if they were of the prompt.
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/find_test.h"
 
 namespace cairn::testing {

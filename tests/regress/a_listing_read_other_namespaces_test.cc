@@ -3,7 +3,7 @@
 // The bug: a page of a namespace with few branches was filled up with branches of the namespaces
 // that follow, which were read and then left out.
 // Method: namespaces of a branch each, in the index alone; listing the first of them may take about
-// as much processor time as listing the last.
+// the processor time of listing the last.
 #include <time.h>
 
 #include <algorithm>

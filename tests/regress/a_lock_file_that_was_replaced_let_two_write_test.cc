@@ -39,8 +39,8 @@ class ALockThatWasReplaced : public WorldTest {
   // A group may follow the last look at once.
   void Pause() { world_->world().scheduler->Sleep(20'000'000); }
 
-  // The log prepares segments by itself, two and the next one; then nothing is under way. One that
-  // is counted may not have its name yet.
+  // The log prepares segments unasked, two and the next one; then nothing is under way. One that is
+  // counted may not have its name yet.
   void AwaitSpares() {
     while (store_.Metrics().log_spare_segments < 3 || OneIsMade()) Pause();
   }
@@ -50,7 +50,7 @@ class ALockThatWasReplaced : public WorldTest {
                        [](const std::string& name) { return name.ends_with(".tmp"); });
   }
 
-  // The thread that finds out tells the listener when callers know already.
+  // The thread that finds out notifies the listener when callers know already.
   Status Cause() {
     for (int i = 0; i < 500; ++i) {
       {

@@ -5,9 +5,9 @@
 // registered goes there and comes back; a longer one, which the log may have from before, as well.
 #include <limits>
 
-#include "engine/tree/decisions.h"
-#include "engine/tree/tree_changes.h"
-#include "engine/tree/tree_keys.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
+#include "engine/tree/records/tree_keys.h"
 #include "sstable/block_cache.h"
 #include "tests/engine/engine_test.h"
 

@@ -2,7 +2,7 @@
 //
 // The bug: where the content of a node lies takes memory, which counted when the node was made or
 // written to the index, but not when it grew. So what was appended to in many steps since then was
-// beyond tree_memory_bytes, and the metric told less.
+// beyond tree_memory_bytes, and the metric showed less.
 // Method: a thousand appends to one branch, while the index gets nothing.
 #include "tests/engine/engine_test.h"
 
@@ -11,7 +11,7 @@ namespace {
 
 TEST(ANodeThatGrewWasNotCounted, ByItsAppends) {
   constexpr uint64_t kAppends = 1000;
-  constexpr uint64_t kExtentBytes = 64;  // Of each, with its place: more than this.
+  constexpr uint64_t kExtentBytes = 64;  // Each takes more than this, with its place.
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
   options.snapshot_interval_tokens = options.max_delta_chain = 0;

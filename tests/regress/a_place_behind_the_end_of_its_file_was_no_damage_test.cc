@@ -4,7 +4,7 @@
 // somebody cut the file, may lie behind its end. Reading there was kIoError, as if the machine had
 // refused; it is damage, and names the file. Method: the segment of a store that is open is cut on
 // the simulated disk, above and within the record that is read.
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 

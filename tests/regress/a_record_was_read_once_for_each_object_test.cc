@@ -5,7 +5,7 @@
 // chunks of 512 KiB took 64 MiB of reads, and loading them 4 times as long. Sealing read it twice
 // for each, for ids and for content. Method: a simulated disk counts the bytes of the log that a
 // batch of gets reads, and those that sealing reads.
-#include "engine/restore/plan.h"
+#include "engine/restore/plan/plan.h"
 #include "tests/engine/objects_test.h"
 
 namespace cairn::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a refresh that failed after its look at the hint, since a segment's length could not be
-// told, remembered the hint. The next one took that for a sign that nothing was new, and showed
+// read, remembered the hint. The next one took that for a sign that nothing was new, and showed
 // what was old until the writer wrote again. Method: a refresh whose n-th disk operation fails, for
 // every n, and another one.
 #include "tests/engine/engine_test.h"
@@ -31,7 +31,7 @@ TEST(ARefreshThatFailed, IsMadeUpForByTheNext) {
     ASSERT_OK(AppendSome(chat, model, length, 1));
     ++length;
     ASSERT_OK(store.Flush());
-    machine.scheduler->Sleep(1'000'000'000);  // The hint is told, too.
+    machine.scheduler->Sleep(1'000'000'000);  // The hint is written, too.
     Status refreshed;
     {
       const Strike strike(*machine.disk, n);

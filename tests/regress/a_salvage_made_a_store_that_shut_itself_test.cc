@@ -6,8 +6,8 @@
 // salvage then cut off what had been acknowledged since the first. Method: that segment is cut at
 // every block, salvaged, written to and opened again.
 #include "base/io/path.h"
-#include "base/io/sim_disk.h"
 #include "engine/manifest/manifest.h"
+#include "sim/disk.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 #include "wal/segment_files.h"
@@ -44,9 +44,9 @@ TEST(ASalvageMadeAStore, ThatOpensAgain) {
     cut_below += cut_at < manifest.replay_from.offset ? 1 : 0;
     ASSERT_OK(machine.disk->TruncateRaw(segment, cut_at));
     options.create_if_missing = false;
-    options.salvage = true;
+    options.recovery = Recovery::kSetAside;
     ASSERT_NO_FATAL_FAILURE(append("two", 5)) << "cut at " << cut_at;
-    options.salvage = false;
+    options.recovery = Recovery::kRefuse;
     ASSERT_NO_FATAL_FAILURE(append("three", 1)) << "cut at " << cut_at;
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(const Branch two, store.FindBranch("two"));

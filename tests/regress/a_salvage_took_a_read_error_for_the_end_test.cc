@@ -6,7 +6,7 @@
 // Method: such a log, each of whose reads fails in turn.
 #include <gtest/gtest.h>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
 #include "tests/support/strike.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -44,7 +44,7 @@ TEST_P(ASalvagedStore, NeverTakesNewRecordsForLostOnes) {
   ASSERT_OK_ASSIGN(const std::vector<std::byte> before, machine.disk->ReadRaw(lost));
   ASSERT_OK(machine.disk->WriteRaw(lost, 0, std::vector(before.size(), std::byte{0})));
 
-  options.salvage = true;
+  options.recovery = Recovery::kSetAside;
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   ASSERT_OK_ASSIGN(Branch made, store.CreateBranch(store.Models().at(0).id, {.name = "new"}));
   if (GetParam() == Written::kZeros) {

@@ -19,7 +19,7 @@ uint64_t LogFiles(const io::SimDisk& disk, const std::string& directory) {
       }));
 }
 
-// Fails once, of what is told as `path`.
+// Fails one operation whose path begins with `path`.
 io::SimFault Once(io::SimOp op, const std::string& path) {
   return {
       .when =

@@ -77,7 +77,7 @@ TEST_F(SparseTest, AJoinAboveASessionLeavesItAsItIs) {
   SparseOptions options = Small();
   options.tokens_max = 800;
   ASSERT_OK_ASSIGN(SparseSession session, arena_.Open(fork, options));
-  io::SimRandom random(3);
+  SeededRandom random(3);
   const auto fetch = [&](SparseSession& of, const Content& content) {
     for (uint32_t i = 0; i < 6; ++i) {
       const std::vector<uint32_t> pieces = Draw(&random, of.pieces(), 12);
@@ -116,7 +116,7 @@ TEST_F(SparseTest, PrefetchesAndFetchesGoOnBesideExtends) {
       ends = true;
     });
     const auto ahead = sim_.scheduler->StartThread("ahead", [&] {
-      io::SimRandom random(6);
+      SeededRandom random(6);
       while (!ends) {
         const std::vector<uint32_t> pieces = Draw(&random, session.pieces(), 6);
         const Status noted =
@@ -125,7 +125,7 @@ TEST_F(SparseTest, PrefetchesAndFetchesGoOnBesideExtends) {
         sim_.scheduler->Sleep(30'000);
       }
     });
-    io::SimRandom random(7);
+    SeededRandom random(7);
     while (!ends) {
       const std::vector<uint32_t> pieces = Draw(&random, session.pieces(), 12);
       SparseWanted wanted = WantedOf(static_cast<uint32_t>(random.Below(3)), pieces, 12);

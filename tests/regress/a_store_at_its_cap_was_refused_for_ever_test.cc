@@ -12,7 +12,7 @@
 namespace cairn::testing {
 namespace {
 
-constexpr uint64_t kTokens = 96 << 10;  // Of one process: 384 KiB, more than a segment holds.
+constexpr uint64_t kTokens = 96 << 10;  // Per process: 384 KiB, more than a segment holds.
 constexpr uint64_t kRuns = 40;
 
 class AStoreAtItsCapWasRefusedForEver : public ::testing::TestWithParam<int> {};

@@ -66,7 +66,7 @@ TEST_P(AStoreWithoutItsThreads, IsNotOpenedAndLosesNothing) {
     ASSERT_OK(opened->Close());
     met = few->asked() > n;
   }
-  // Of the log and its segments, the timer, and what gives space back. Others are called later.
+  // The log and its segments, the timer, and what gives space back. Others are called later.
   EXPECT_EQ(refused_openings, 4);
   options.world = std::make_shared<io::World>(memory);
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));

@@ -37,7 +37,7 @@ TEST_F(ATableThatDied, IsNotMissedAfterACrash) {
 // Nor is anything taken for dead because the index could not be asked.
 TEST_F(ATableThatDied, IsNotTakenForDeadWhereTheIndexCannotBeRead) {
   ASSERT_NO_FATAL_FAILURE(Make(TinyModel(), /*forks=*/0));
-  // So many, and so different, that memory has the last of them and the index two blocks.
+  // Enough, and different enough, that memory has only the last of them and the index two blocks.
   constexpr uint64_t kForks = 1500;
   ASSERT_OK(AppendSome(branches_[0], TinyModel(), 32, kForks, kSeed, Durability::kPower));
   for (uint64_t i = 1; i <= kForks; ++i) {

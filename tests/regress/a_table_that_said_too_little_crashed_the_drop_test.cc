@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: how much of a table is needed was believed as the index says it. When that was less than
-// what then died, a check failed. Now such a table stays, and is told: by verification, and by who
-// would have written it anew.
+// what then died, a check failed. Now such a table stays, and is reported: by verification, and by
+// the rewrite that meets it.
 #include <cstring>
 
 #include "tests/crash/hostile_files.h"

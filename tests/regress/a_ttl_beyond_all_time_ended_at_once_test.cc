@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -19,8 +19,8 @@ constexpr unsigned kChildLimitS = 20;
 
 TEST(AnAbortInAChild, DoesNotWaitForThreadsOfItsParent) {
   const auto world = TestWorld::Make("threads");
-  const std::shared_ptr<gpu::HostDevice> device =
-      gpu::MakeHostDevice(std::make_shared<io::RealScheduler>(), {.seed = 1});
+  const std::shared_ptr<gpu::SimDevice> device =
+      gpu::MakeSimDevice(std::make_shared<io::RealScheduler>(), {.seed = 1});
   const Gpu gpu(device, kOrdinal);
   Options options = world->options();
   options.gpus = {gpu};

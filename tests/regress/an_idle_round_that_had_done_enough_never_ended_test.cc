@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: an idle round that had written as much anew as one may began again and did nothing, for
-// ever: a core was busy, Compact and Close never returned, and the log was not given back any more.
-// Method: so much is half dead that one idle round does not get through; then Compact.
+// The bug: an idle round that had rewritten all that one may began again and did nothing, for ever:
+// a core was busy, Compact and Close never returned, and the log was not given back any more.
+// Method: more is half dead than one idle round gets through; then Compact.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: Verify looked into a table only for what the index and the seals of the log say is
-// there, not for appends with a table of their own that the index does not know yet. Method: the
-// table of such an append is replaced by a whole one, of the same number, that holds something
-// else.
+// The bug: Verify looked into a table only for what the index and the seals of the log name, not
+// for appends with a table of their own that the index does not know yet. Method: the table of such
+// an append is replaced by a whole one, of the same number, that holds something else.
 #include "engine/manifest/manifest.h"
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "sstable/snapshot_writer.h"
 #include "tests/engine/engine_test.h"
 

@@ -3,7 +3,7 @@
 // A record whose checksum was right and which made node 0, the parent of all nodes without one, was
 // accepted: the node was its own parent then, and walks to the root never ended. Now ids that are
 // never given are refused, and leave no trace (found by fuzz/tree_ops_fuzz.cc).
-#include "engine/tree/decisions.h"
+#include "engine/tree/ops/decisions.h"
 #include "tests/engine/tree_op_test.h"
 
 namespace cairn::testing {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/strike.h"
 
@@ -65,7 +65,7 @@ TEST_P(AppendsAfterASalvage, AreThere) {
   Make(GetParam().replay_records_max, GetParam().damaged_segment);
   Use(disk_);
   EXPECT_FAILS(Store::Open("/store", options_), StatusCode::kCorruption);
-  options_.salvage = true;
+  options_.recovery = Recovery::kSetAside;
   std::shared_ptr<io::SimDisk> left;
   uint64_t base_length = 0;
   {
@@ -85,7 +85,7 @@ TEST_P(AppendsAfterASalvage, AreThere) {
       ASSERT_OK(store.ResumeBackground());
     }
   }
-  options_.salvage = false;
+  options_.recovery = Recovery::kRefuse;
   Use(left);
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options_));
   ASSERT_OK_ASSIGN(const Branch made, store.FindBranch("new"));
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Every, AppendsAfterASalvage,
 // Whatever the disk does while it is salvaged: what is left can be salvaged afterwards.
 TEST_F(ADamagedStore, IsSalvagedOnADiskThatFailsOnce) {
   Make(16, 2);
-  options_.salvage = true;
+  options_.recovery = Recovery::kSetAside;
   // The length of the branch, found at the second attempt if the first met what failed.
   bool met = false;
   const auto salvage = [&](uint64_t failed) -> Result<uint64_t> {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "wal/segment_files.h"
 
@@ -50,13 +50,13 @@ class DamageOfTheIndex : public ::testing::TestWithParam<int> {
   }
 
   Result<Store> Open(bool salvage) {
-    options_.salvage = salvage;
+    options_.recovery = salvage ? Recovery::kSetAside : Recovery::kRefuse;
     options_.world = std::make_shared<io::World>(
         io::World{.files = disk_, .scheduler = std::make_shared<io::SimScheduler>(++lives_)});
     return Store::Open("/store", options_);
   }
 
-  // Of the largest file with this ending.
+  // Damages the largest file with this ending.
   void FlipInTheMiddle(const std::string& ending) {
     std::string largest;
     uint64_t bytes = 0;
@@ -156,7 +156,7 @@ TEST_P(DamageOfTheIndex, CostsNothingMoreWhenTheLogFails) {
   }
 }
 
-// A salvage tells of both.
+// A salvage reports both.
 TEST_P(DamageOfTheIndex, DoesNotHideThatTheLogEndsShort) {
   ASSERT_OK(store_.Close());  // From here on MANIFEST knows of all appends.
   FlipInTheMiddle(".index");
@@ -167,7 +167,7 @@ TEST_P(DamageOfTheIndex, DoesNotHideThatTheLogEndsShort) {
     if (used) newest = std::max(newest, file);
   }
   ASSERT_OK_ASSIGN(const std::vector<std::byte> bytes, disk_->ReadRaw(newest));
-  const uint64_t half = bytes.size() / 2;  // Of the rest, its footer included.
+  const uint64_t half = bytes.size() / 2;  // Cuts off the rest, its footer included.
   ASSERT_OK(disk_->WriteRaw(newest, half, std::vector<std::byte>(bytes.size() - half)));
   ASSERT_OK_ASSIGN(const Store store, Open(true));
   const std::string note = store.recovery_note();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: one damaged record, one damaged table, or one branch that the index could not tell of,
-// ended every round of the space thread where it was met. So nothing was evicted or written anew
-// any more, of no branch, and a store with a cap was full for ever.
+// The bug: one damaged record, one damaged table, or one branch that the index could not read,
+// ended every round of the space thread where it was met. So nothing was evicted or rewritten any
+// more, of no branch, and a store with a cap was full for ever.
 // Method: a bit of one branch is flipped on a simulated disk, and others go on.
 #include "tests/engine/engine_test.h"
 

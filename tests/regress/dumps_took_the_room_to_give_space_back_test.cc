@@ -21,7 +21,7 @@ class DumpsTookTheRoom : public ::testing::TestWithParam<uint64_t> {
   }
   // Until appends are refused for good. Branches of all sizes.
   void FillUp() {
-    io::SimRandom random(GetParam());
+    SeededRandom random(GetParam());
     for (int refused = 0; refused < 30;) {
       auto branch = store_.CreateBranch(id_, {.name = NextName()});
       Status status = branch.status();

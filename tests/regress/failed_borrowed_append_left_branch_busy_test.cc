@@ -12,7 +12,7 @@ namespace {
 
 TEST(FailedBorrowedAppendLeftBranchBusy, TheBranchIsFree) {
   ModelSpec spec = TokenModel("giant");
-  spec.groups.push_back(LayerGroup::FullAttention(64, 32, 64, Dtype::kBf16));  // 512 KiB a token.
+  spec.groups.push_back(LayerGroup::FullAttention(64, 32, 64, Dtype::kBf16));  // 512 KiB per token.
   const auto world = TestWorld::Make("memory");
   ASSERT_OK_ASSIGN(Store store, world->Open());
   ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(spec));

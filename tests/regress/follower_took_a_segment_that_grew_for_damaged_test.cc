@@ -5,7 +5,7 @@
 // it had read of the first before: "no group of this epoch", kCorruption. Method: the medium of a
 // log as it was before the last groups of a segment were written, which come while the next one is
 // opened.
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "wal/segment_files.h"
 

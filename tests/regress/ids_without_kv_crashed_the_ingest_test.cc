@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: token ids without KV that reached direct_ingest_bytes, but not what a record may hold of
-// ids, made a table with nothing in it, where a check ended the process. And a table of so many
-// fragments that one record cannot name them was written, and then refused. Method: ids of some KiB
-// with the smallest direct_ingest_bytes; many positions of a model with small pages.
+// ids, made a table with nothing in it, where a check ended the process. And a table with more
+// fragments than one record can name was written, and then refused. Method: ids of some KiB with
+// the smallest direct_ingest_bytes; many positions of a model with small pages.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

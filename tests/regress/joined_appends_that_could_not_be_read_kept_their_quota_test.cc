@@ -3,7 +3,7 @@
 // The bug: where the branch of coalesced appends could not be read any more their tickets ended,
 // but the quota of its namespace went on counting their bytes until the store was opened again.
 // Method: an index of more blocks than are kept, of which the branch's cannot be read.
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/faults.h"
 

@@ -2,7 +2,7 @@
 //
 // The bug: nodes that were being sealed when the log failed were given back to the tree that had
 // been replayed meanwhile, which did not know of their use. So it let go of nodes of branches that
-// it had in memory, and restores of those told success and left out their KV.
+// it had in memory, and restores of those reported success and left out their KV.
 // Method: a store that keeps as little of the tree in memory as it can, sealed on a simulated
 // machine. Some write of a table takes long, and the log fails meanwhile; all is read then, and
 // when that sealing has ended.
@@ -26,7 +26,8 @@ void FailAt(uint64_t nth, bool* failed) {
   Options options = TinyOptions();
   options.world = std::make_shared<io::World>(machine.world());
   options.tree_memory_bytes = 0;
-  options.evict = Evict::kKv;      // A branch that was read is kept, to tell the index of that.
+  // A branch that was read is kept, so that the index learns of it.
+  options.evict = Evict::kKv;
   options.replay_records_max = 2;  // So that the index has what is to be sealed.
   const ModelSpec model = WideModel();
   ASSERT_OK_ASSIGN(Store store, Store::Open("store", options));

@@ -124,7 +124,7 @@ TEST_F(LayersOfTickets, AreWaitedForWithADeadline) {
   KvSet want(TinyModel(), Layout::kContiguous, 0, kTokens);
   want.Write(kSeed, 0, kTokens);
   EXPECT_TRUE(got_ == want);
-  words_ = std::vector<std::atomic<uint32_t>>();  // Of a ticket that is over they are not needed.
+  words_ = std::vector<std::atomic<uint32_t>>();  // A ticket that is over does not need them.
   EXPECT_OK(ticket.WaitForLayer(1, kLayerComplete));
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bugs: a log whose end was zeroed, whole segments of it, opened as a shorter one; a store
-// without its manifest was made anew, its log deleted, as were a stranger's files in a folder
+// without its manifest was created again, its log deleted, as were a stranger's files in a folder
 // called "log"; salvage of a log with a cut segment kept nothing of what lay before. Method: files
 // of a closed store on the simulated disk are removed and cut.
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"
 
@@ -42,7 +42,7 @@ TEST_F(LostFilesPassedAsEmpty, ALogThatEndsBeforeItsCheckpoint) {
   const std::vector<std::byte> zeros(options_.segment_bytes);
   for (size_t i = 1; i < files.size(); ++i) ASSERT_OK(sim_.disk->WriteRaw(files[i], 0, zeros));
   EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, "MANIFEST-");
-  options_.salvage = true;
+  options_.recovery = Recovery::kSetAside;
   {
     ASSERT_OK_ASSIGN(Store store, TryOpen());
     EXPECT_NE("", store.recovery_note());
@@ -50,7 +50,7 @@ TEST_F(LostFilesPassedAsEmpty, ALogThatEndsBeforeItsCheckpoint) {
     EXPECT_GT(*chat.length(), 0u);
     ASSERT_OK(chat.AppendSync({.tokens = Tokens(1)}));
   }
-  options_.salvage = false;
+  options_.recovery = Recovery::kRefuse;
   EXPECT_OK(TryOpen()) << "what was kept is what counts from then on";
 }
 
@@ -103,7 +103,7 @@ TEST_F(LostFilesPassedAsEmpty, SalvageKeepsWhatLiesBeforeACutSegment) {
   const std::vector<std::string> files = LogFiles();
   ASSERT_OK(sim_.disk->TruncateRaw(files[1], 100'000));
   EXPECT_FAILS(TryOpen(), StatusCode::kCorruption, files[1].substr(10));
-  options_.salvage = true;
+  options_.recovery = Recovery::kSetAside;
   ASSERT_OK_ASSIGN(Store store, TryOpen());
   EXPECT_NE("", store.recovery_note());
   ASSERT_OK_ASSIGN(Branch chat, store.FindBranch("chat"));

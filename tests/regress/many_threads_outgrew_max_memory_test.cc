@@ -38,7 +38,7 @@ Allocator CountingAllocator() {
   return allocator;
 }
 
-// Of the process, in bytes: VmHWM, VmRSS. 0 where the system does not say.
+// What the process has, in bytes: VmHWM, VmRSS. 0 where the system does not say.
 uint64_t Resident(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -52,7 +52,8 @@ bool ForgetHighest() {
   return Resident("VmHWM") != 0 && Resident("VmHWM") <= Resident("VmRSS") + kMiB;
 }
 
-// 32 KiB a token in pages of 512 KiB, as a model of eight billion parameters has, but fewer layers.
+// 32 KiB per token in pages of 512 KiB, as a model of eight billion parameters has, but fewer
+// layers.
 ModelSpec LargeModel() {
   ModelSpec model;
   model.identity.name = "large";

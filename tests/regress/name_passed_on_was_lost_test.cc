@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a branch got the name of one that was dropped after the first had changed; the index,
-// which was told of both together, deleted the name last, and the branch was gone. Method: that,
+// which got both changes together, deleted the name last, and the branch was gone. Method: that,
 // and the same with two branches that swap their names.
 #include "tests/support/status.h"
 #include "tests/support/test_store.h"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -28,7 +28,7 @@ class PopularNodeTest : public ::testing::Test {
       branches_.push_back(fork);
     }
   }
-  // Of this disk's content.
+  // Options for this disk's content.
   Options FoundOn(std::shared_ptr<io::SimDisk> disk) const {
     Options options = options_;
     options.create_if_missing = false;

@@ -2,7 +2,7 @@
 //
 // An append's addition to the unsealed content of a node was counted when it was applied, and
 // stayed when the log, or a quota, refused it and it was undone. So appends that were tried again
-// and again made a seal due that nobody needed; and a node that was to be made got its id anew each
+// and again made a seal due that nobody needed; and a node that was to be made got a new id each
 // time and was then sealed several times into one table, which crashed.
 #include "tests/engine/engine_test.h"
 

@@ -24,7 +24,7 @@ class RequireKv : public ::testing::Test {
     const std::vector<TokenId> tokens = Tokens(kTokens);
     ASSERT_OK(chat_.AppendSync({.tokens = tokens, .kv = kv.View(kv_of)}));
   }
-  // Of the first `groups` groups.
+  // Restores the first `groups` groups.
   Result<RestoreResult> Restore(bool require_kv, uint64_t end = UINT64_MAX, size_t groups = 2) {
     KvSet room(spec_, Layout::kContiguous, 0, kTokens);
     KvView view = *room.View(0, kTokens);

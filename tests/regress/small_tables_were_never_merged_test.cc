@@ -4,7 +4,7 @@
 // conversation of a thousand turns was as many files for good, each with a footer, and each opened
 // by every restore of it.
 // Method: more small tables than there may be, on one path, and beside them a dropped branch.
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "tests/engine/engine_test.h"
 #include "tests/support/few_descriptors.h"
 

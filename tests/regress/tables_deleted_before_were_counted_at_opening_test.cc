@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: a store that had deleted dead tables and had not flushed its index since counted them
-// again when it was opened, as if their files were there. It could be above max_bytes then, with
-// room on the disk: it gave its spare segments away and refused data until the background had
-// deleted these tables once more.
+// again when it was opened, as if their files existed. It could be above max_bytes then, with room
+// on the disk: it gave its spare segments away and refused data until the background had deleted
+// these tables once more.
 // Method: a store is filled with tables twice, the first ones dropped and gone, and opened again.
 // The counted bytes are compared with the disk.
-#include "engine/constants.h"
+#include "engine/config/constants.h"
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -14,7 +14,7 @@ namespace {
 
 class TablesDeletedBefore : public ::testing::TestWithParam<uint64_t> {
  protected:
-  // Of the log and of tables: the small files are counted as a constant.
+  // Counts the log and tables; the small files are a constant.
   uint64_t BytesOnDisk() const {
     uint64_t bytes = engine::kSmallFilesBytes;
     for (const std::string& file : machine_.disk->Files()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: a store that is read only told of snapshot tables that its writer had deleted since the
+// The bug: a store that is read only reported snapshot tables that its writer had deleted since the
 // index was flushed. Method: tables that die one after the other; then the files are counted.
 #include <algorithm>
 

@@ -94,7 +94,7 @@ TEST_F(TheLogOutgrewItsLimit, AppendsComeAsFastAsItIsGivenBack) {
               machine_.scheduler->MonotonicNs() - begin_ns);
     EXPECT_GT(metrics.retired_segments, before.retired_segments + 40);
   }
-  // One episode, or some where the log got short in between; each is told once.
+  // One episode, or some where the log got short in between; each is reported once.
   const uint64_t episodes = store_.Metrics().stalls_log_limit;
   EXPECT_GE(episodes, 1U);
   EXPECT_LE(episodes, 20U);

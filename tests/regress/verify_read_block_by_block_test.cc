@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: Verify(kAll) read every record of the log and every frame of the tables by itself,
-// mostly a block of 4 KiB, and opened the segment for each: some ten thousand reads for 40 MiB. Nor
-// did it say how far it was. Method: a simulated disk counts the reads of a store of many small
+// The bug: Verify(kAll) read every record of the log and every frame of the tables separately,
+// mostly a block of 4 KiB, and opened the segment for each: about ten thousand reads for 40 MiB.
+// Nor did it say how far it was. Method: a simulated disk counts the reads of a store of many small
 // appends, in its log and in tables, and how many bytes they bring. Where a large read fails, what
 // can be had alone is checked.
 #include "tests/support/kv_pool.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bug: a table was written anew when half of it was dead, and looked at when the log had got
-// another segment. So sessions that ended left up to as much again as all that lived, for good
-// where nobody wrote any more, and Compact left it as well. Method: of tables that many branches
-// share, some branches go.
+// The bug: a table was rewritten when half of it was dead, and looked at when the log had got
+// another segment. So sessions that ended left up to the size of all live ones, for good where
+// nobody wrote any more, and Compact left it as well. Method: of tables that many branches share,
+// some branches go.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {

@@ -13,7 +13,7 @@
 #endif
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/sim/store_state.h"
 #include "tests/support/test_store.h"
 
@@ -21,7 +21,7 @@ namespace cairn::sim {
 namespace {
 
 constexpr std::byte kPoison{0xA7};
-constexpr size_t kPoisonRun = 48;  // So many in a row are nobody's content.
+constexpr size_t kPoisonRun = 48;  // This many in a row are nobody's content.
 constexpr char kName[] = "a";
 constexpr uint64_t kSealed = 150, kInLog = 60;  // Positions of the branch, by where they lie.
 
@@ -423,7 +423,7 @@ class Cancels {
   const CancelOptions options_;
   std::unique_ptr<io::SimDisk> disk_;
   BranchState before_;
-  std::vector<uint64_t> times_;  // Of the operations of the call that goes on.
+  std::vector<uint64_t> times_;  // When the operations of the call that goes on began.
   bool must_ = false, may_ = false;
   std::string where_;
   CancelResult result_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: a call that was cancelled, or whose time was up, or whose store was closed, uses
-// neither its source nor its target any more, and what it says of itself is so. Method: appends of
-// every size, drafts, batches, fills, restores, flushes, compaction and copies; each is ended at
-// every operation of the disk, in every way there is, and its memory filled with a pattern at once
-// (with ASan also made inaccessible). The pattern must stay, and be nowhere in the store's files;
-// the store, opened again, holds the call's change or not as its status says. The check is shown to
+// neither its source nor its target any more, and what it reports is true. Method: appends of every
+// size, drafts, batches, fills, restores, flushes, compaction and copies; each is ended at every
+// operation of the disk, in every possible way, and its memory filled with a pattern at once (with
+// ASan also made inaccessible). The pattern must stay, and be nowhere in the store's files; the
+// store, opened again, holds the call's change or not as its status says. The check is shown to
 // fail when the memory is taken away too early.
 #include "tests/sim/cancel.h"
 

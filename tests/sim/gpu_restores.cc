@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/engine/gpu_test.h"
 
 namespace cairn::sim {
@@ -68,8 +68,8 @@ class Target {
     return {memory(), std::min<size_t>(64, want_[0].size())};
   }
 
-  // Of a simulated device the host may look at memory; nothing runs for that.
-  // Layers that are told complete and were not looked at yet. False: one is not there.
+  // Looks at layers that are reported complete and were not looked at yet. False: one is
+  // incomplete. The host may look at the memory of a simulated device; nothing runs for that.
   bool LookAtLayers(uint64_t* seen) {
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& layer = layers_[i];
@@ -116,7 +116,7 @@ class Target {
  private:
   struct Layer {
     uint32_t group = 0;
-    Bytes bytes;  // Of the pool, with this layer alone in it.
+    Bytes bytes;  // The pool's, with this layer alone in it.
     bool seen = false;
   };
   const uint64_t begin_, end_;
@@ -163,14 +163,14 @@ class Run {
                                                 gpu::kFailQuery,
                                                 gpu::kFailAny,
                                                 0};
-    gpu::HostDeviceOptions device{.seed = random_.Next()};
+    gpu::SimDeviceOptions device{.seed = random_.Next()};
     device.fail_kinds = kKinds[random_.Below(kKinds.size())];
     device.fail_at = UINT64_MAX;
     device.fail_lost = OneIn(4);
     // A device that cannot be asked for ten seconds may still touch what it was given.
     const bool asks = (device.fail_kinds & (gpu::kFailEvent | gpu::kFailQuery)) != 0;
     device.fail_on = OneIn(3) && !asks;
-    device_ = gpu::MakeHostDevice(machine_.scheduler, device);
+    device_ = gpu::MakeSimDevice(machine_.scheduler, device);
     Options options = testing::TinyOptions();
     options.segment_bytes = 4 << 20;
     options.world = std::make_shared<io::World>(machine_.world());
@@ -267,7 +267,7 @@ class Run {
           Gpu(device_, kOrdinal), model_, layouts[random_.Below(layouts.size())], begin, end));
       requests.push_back(targets.back()->Request(OneIn(2)));
     }
-    // Of the first: what the caller has done on the device before, and its events.
+    // The first target gets what the caller has done on the device before, and its events.
     const auto ready = device_->NewEvent();
     const auto mine = device_->NewStream(gpu::Priority::kHigh);
     CAIRN_CHECK(ready.ok() && mine.ok());
@@ -276,7 +276,7 @@ class Run {
     if (OneIn(2)) {
       CAIRN_CHECK(device_->Fill(*mine, targets[0]->SomeBlank(), kBlank).ok() &&
                   device_->Record(*mine, *ready).ok());
-      sync.ready = gpu::HostDevice::HandleOf(*ready);
+      sync.ready = gpu::SimDevice::HandleOf(*ready);
       requests[0].gpu = &sync;
     }
     if (OneIn(2)) {
@@ -399,9 +399,9 @@ class Run {
   };
 
   const GpuRestoresOptions options_;
-  io::SimRandom random_;
+  SeededRandom random_;
   const io::SimWorld machine_;
-  std::shared_ptr<gpu::HostDevice> device_;
+  std::shared_ptr<gpu::SimDevice> device_;
   Store store_;
   Branch branch_;
   ModelSpec model_;

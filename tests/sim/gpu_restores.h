@@ -12,7 +12,7 @@ namespace cairn::sim {
 
 struct GpuRestoresOptions {
   uint64_t seed = 1;
-  // Canaries that the checks must find: a byte of a layer that is told complete is another one; the
+  // Canaries that the checks must find: a byte of a layer that is reported complete is wrong; the
   // memory is written after a restore is over.
   bool wrong_byte = false, late_byte = false;
 };

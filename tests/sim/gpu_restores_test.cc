@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: whatever disk and GPU do at once, and however a restore into the GPU ends, no layer is
-// told complete that is not there bit for bit, nothing is touched when the call is over, the status
-// names what failed, and the store goes on and restores into host memory; one seed gives one run.
-// Method: gpu_restores.h. The checks are shown to fail.
+// Property: whatever disk and GPU do at once, and however a restore into the GPU ends, every layer
+// that is reported complete is right bit for bit, nothing is touched when the call is over, the
+// status names what failed, and the store goes on and restores into host memory; one seed gives one
+// run. Method: gpu_restores.h. The checks are shown to fail.
 #include "tests/sim/gpu_restores.h"
 
 #include <gtest/gtest.h>

@@ -127,8 +127,8 @@ std::string KnownBranches::Match(const FoundBranches& found, const std::vector<s
   return seen == found.size() ? "" : "a branch is there under two names";
 }
 
-// Of two changes the one that ended before the other began is there if the other is; and of one
-// operation all is there or none.
+// If one of two changes ended before the other began, it survives if the other does; and an
+// operation survives whole or not at all.
 std::string KnownBranches::CheckOrder(const std::vector<Range>& ranges) const {
   uint64_t newest = 0;
   size_t newest_branch = 0;

@@ -29,7 +29,7 @@ struct Version {
   uint64_t applied = kNever;  // From then on everybody saw it, ...
   uint64_t end = kNever;      // ...and from then on it has a place in the order of changes.
   bool open = false;          // It is not known whether it was made.
-  bool loses_kv = false;      // Made by a fork or rewind, which may keep less KV than is there.
+  bool loses_kv = false;      // Made by a fork or rewind, which may keep less KV than exists.
   int acknowledged = -1;      // The highest Durability.
 };
 
@@ -56,7 +56,7 @@ class KnownBranches {
  public:
   const std::deque<KnownBranch>& all() const { return branches_; }
   KnownBranch& operator[](size_t index) { return branches_[index]; }
-  size_t count(uint32_t owner) const;  // Of those that exist.
+  size_t count(uint32_t owner) const;  // Counts those that exist.
 
   uint64_t Tick() { return ++clock_; }
   uint64_t NewOperation() { return ++operations_; }
@@ -72,7 +72,7 @@ class KnownBranches {
   // has what was made before `from`, and nothing of what began after `until`.
   std::string Compare(const FoundBranches& found, Durability level, bool lied) const;
   std::string CompareCopy(const FoundBranches& found, uint64_t from, uint64_t until) const;
-  // The same, and from now on that is what there is.
+  // The same, and from now on that is the known state.
   std::string Adopt(const FoundBranches& found, Durability level, bool lied);
   // Whether the branch was in this state once.
   bool WasOnce(const BranchName& name, const BranchState& state) const;

@@ -44,7 +44,7 @@ class KnownObjects {
   bool Knows(const std::string& key) const { return versions_.contains(key); }
   // Room for any that it may be.
   size_t BytesMax(const std::string& key) const;
-  // Whether it is there; nothing: it is not known.
+  // Whether it exists; nothing: not known.
   std::optional<bool> IsThere(const std::string& key) const;
 
   // A change begins: the key has a version that is open. Then it ends.
@@ -57,8 +57,8 @@ class KnownObjects {
   // The fault of a read beside its client, or nothing. Read nothing: the object does not exist.
   std::string Look(const std::string& key, const std::optional<ObjectBytes>& read,
                    Doubts doubts) const;
-  // The same after all that was acknowledged at `level` survived; from now on that is what there
-  // is.
+  // The same after all that was acknowledged at `level` survived; from now on that is the known
+  // state.
   std::string Adopt(const std::string& key, const std::optional<ObjectBytes>& read,
                     Durability level, Doubts doubts);
 

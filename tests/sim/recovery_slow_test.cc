@@ -42,7 +42,7 @@ double NowUs() {
 }
 
 void Measure(bool sealed) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // As in a long simulation, memory is there already.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // As in a long simulation, memory is allocated already.
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   const io::SimWorld machine = io::MakeSimWorld(1);
   uint64_t appends = 0;

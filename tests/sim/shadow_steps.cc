@@ -15,11 +15,11 @@
 
 #include "base/codec/float16.h"
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/rotary.h"
 #include "cairn/shadow_session.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
+#include "sim/world.h"
 #include "tests/engine/engine_test.h"
 #include "tests/engine/shadow_oracle.h"
 
@@ -79,11 +79,11 @@ class Run {
   void StartDevice() {
     constexpr std::array<uint32_t, 5> kKinds = {0, gpu::kFailCopy, gpu::kFailLaunch,
                                                 gpu::kFailEvent, gpu::kFailAny};
-    gpu::HostDeviceOptions device{.seed = random_.Next()};
+    gpu::SimDeviceOptions device{.seed = random_.Next()};
     device.fail_kinds = kKinds[random_.Below(kKinds.size())];
     device.fail_at = UINT64_MAX;
     device.fail_lost = random_.Below(4) == 0;
-    device_ = gpu::MakeHostDevice(machine_.scheduler, device);
+    device_ = gpu::MakeSimDevice(machine_.scheduler, device);
     gpu_.emplace(device_, kOrdinal);
   }
   void Open() {
@@ -115,7 +115,7 @@ class Run {
     const Status closed = store_.Close();
     if (!closed.ok()) Fail("close: " + closed.ToString());
   }
-  // Content acknowledged as durable is there, and a shadow that is there is right.
+  // Content acknowledged as durable survives, and a shadow that survives is right.
   void LosePower() {
     End();
     machine_.disk = machine_.disk->CrashClone(io::CrashChoice::LoseAll());
@@ -291,7 +291,7 @@ class Run {
     }
   };
 
-  static ShadowSpec DrawSpec(io::SimRandom* random) {
+  static ShadowSpec DrawSpec(SeededRandom* random) {
     constexpr std::array<ShadowKeys, 4> kKeys = {ShadowKeys::kInt4, ShadowKeys::kInt8,
                                                  ShadowKeys::kExact, ShadowKeys::kLowRank};
     ShadowSpec spec;
@@ -308,7 +308,7 @@ class Run {
     return spec;
   }
 
-  std::unique_ptr<Session> OpenSession(io::SimRandom* random, gpu::Stream stream) {
+  std::unique_ptr<Session> OpenSession(SeededRandom* random, gpu::Stream stream) {
     const Known known = branches_[random->Below(branches_.size())];
     auto session = std::make_unique<Session>();
     session->content = known.content;
@@ -327,7 +327,7 @@ class Run {
     auto opened = ShadowSession::Open(
         arena_, known.branch,
         {.spec = session->spec, .query_heads = kHeads * kGroup, .tokens_max = tokens_max});
-    // Of a branch that changes meanwhile it is not known what it was.
+    // A branch that changes meanwhile: it is not known what it was.
     if (!opened.ok() || changes % 2 != 0 || changes_ != changes) {
       Allow(opened.status(), "open");
       return nullptr;
@@ -344,7 +344,7 @@ class Run {
   }
 
   void Client(uint64_t seed) {
-    io::SimRandom random(seed);
+    SeededRandom random(seed);
     const auto stream = device_->NewStream(gpu::Priority::kHigh);
     if (!stream.ok()) return;
     std::unique_ptr<Session> session;
@@ -378,7 +378,7 @@ class Run {
       result_.grown_low_rank += session->spec.keys == ShadowKeys::kLowRank;
       return true;
     }
-    // Of a share of the energy, more vectors than there is room for: it is as it was.
+    // A share of the energy needs more vectors than there is room for: it is as it was.
     if (extended.code() == StatusCode::kInvalidState && session->spec.rank_energy != 0 &&
         extended.message().find("open another session") != std::string::npos) {
       return true;
@@ -392,11 +392,11 @@ class Run {
     return false;
   }
 
-  void Step(io::SimRandom* random, Session* session) {
+  void Step(SeededRandom* random, Session* session) {
     std::vector<float> queries(kHeads * kGroup * kChannels);
     for (float& q : queries) q = static_cast<float>(random->Below(2001)) / 500.0F - 2.0F;
     const auto layer = static_cast<uint32_t>(random->Below(kLayers));
-    const uintptr_t stream = gpu::HostDevice::HandleOf(session->stream);
+    const uintptr_t stream = gpu::SimDevice::HandleOf(session->stream);
     if (!gpu_->CopyIn(session->queries, reinterpret_cast<const std::byte*>(queries.data()),
                       queries.size() * sizeof(float))
              .ok()) {
@@ -464,7 +464,7 @@ class Run {
     CompareNewest(view, oracle, head, session.length, rows(0, oracle.plan.covered, session.length),
                   rows(1, oracle.plan.covered, session.length));
   }
-  // Of vectors and coefficients of 8 bits of mantissa each; elements are at most 2.
+  // Vectors and coefficients have 8 bits of mantissa each; elements are at most 2.
   static bool AreNear(const std::byte* got, std::span<const uint16_t> want) {
     for (size_t i = 0; i < want.size(); ++i) {
       uint16_t x = 0;
@@ -515,12 +515,12 @@ class Run {
   }
 
   const ShadowStepsOptions options_;
-  io::SimRandom random_;
+  SeededRandom random_;
   io::SimWorld machine_;
   ModelSpec model_;
   std::array<ShadowSpec, 2>
       specs_;  // So few that sessions find tables of others, and lengthen them.
-  std::shared_ptr<gpu::HostDevice> device_;
+  std::shared_ptr<gpu::SimDevice> device_;
   std::optional<Gpu> gpu_;
   Store store_;
   SparseArena arena_;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
-#include "gpu/host_device.h"
+#include "gpu/sim_device.h"
+#include "sim/world.h"
 #include "tests/engine/sparse_kv.h"
 
 namespace cairn::sim {
@@ -67,11 +67,11 @@ class Run {
   void Begin() {
     constexpr std::array<uint32_t, 5> kKinds = {0, gpu::kFailCopy, gpu::kFailLaunch,
                                                 gpu::kFailEvent, gpu::kFailAny};
-    gpu::HostDeviceOptions device{.seed = random_.Next()};
+    gpu::SimDeviceOptions device{.seed = random_.Next()};
     device.fail_kinds = kKinds[random_.Below(kKinds.size())];
     device.fail_at = UINT64_MAX;
     device.fail_lost = random_.Below(4) == 0;
-    device_ = gpu::MakeHostDevice(machine_.scheduler, device);
+    device_ = gpu::MakeSimDevice(machine_.scheduler, device);
     Options options = testing::TinyOptions();
     options.segment_bytes = 4 << 20;
     options.world = std::make_shared<io::World>(machine_.world());
@@ -195,7 +195,7 @@ class Run {
     }
   };
 
-  Status Open(io::SimRandom* random, Session* session) {
+  Status Open(SeededRandom* random, Session* session) {
     const Known known = branches_[random->Below(branches_.size())];
     session->content = known.content;
     SparseOptions& options = session->options;
@@ -218,7 +218,7 @@ class Run {
   }
 
   // Some of the pieces that were wanted before, and others.
-  uint32_t Draw(io::SimRandom* random, Session* session) const {
+  uint32_t Draw(SeededRandom* random, Session* session) const {
     const uint64_t all = session->session.pieces();
     const auto count = static_cast<uint32_t>(
         random->Below(std::min<uint64_t>(session->options.wanted_max, all) + 1));
@@ -240,7 +240,7 @@ class Run {
   }
 
   void Client(uint64_t seed) {
-    io::SimRandom random(seed);
+    SeededRandom random(seed);
     const auto stream = device_->NewStream(gpu::Priority::kHigh);
     if (!stream.ok()) return;
     std::unique_ptr<Session, SessionEnd> session(nullptr, {device_.get()});
@@ -251,7 +251,7 @@ class Run {
         session->stream = *stream;
         const uint64_t changes = changes_;
         const Status opened = Open(&random, session.get());
-        // Of a branch that changes meanwhile it is not known what it was.
+        // A branch that changes meanwhile: it is not known what it was.
         if (!opened.ok() || changes % 2 != 0 || changes_ != changes) {
           session = nullptr;
           Allow(opened, "open");
@@ -295,13 +295,13 @@ class Run {
     return true;
   }
 
-  void Fetch(io::SimRandom* random, Session* session) {
+  void Fetch(SeededRandom* random, Session* session) {
     SparseWanted wanted;
     wanted.layer = static_cast<uint32_t>(random->Below(3));
     wanted.count = Draw(random, session);
     wanted.pieces = session->pieces.data();
     wanted.stride = wanted.count;
-    wanted.stream = gpu::HostDevice::HandleOf(session->stream);
+    wanted.stream = gpu::SimDevice::HandleOf(session->stream);
     const uint64_t kind = random->Below(5);
     if (kind == 0) {
       const Status noted = session->session.Prefetch(wanted);
@@ -328,7 +328,7 @@ class Run {
   }
 
   // Into a graph of its own, when the session has none.
-  Status Capture(io::SimRandom* random, Session* session) {
+  Status Capture(SeededRandom* random, Session* session) {
     SparseWanted& wanted = session->captured;
     wanted = {.layer = static_cast<uint32_t>(random->Below(3)), .count = Draw(random, session)};
     CAIRN_ASSIGN_OR_RETURN(session->at,
@@ -336,7 +336,7 @@ class Run {
     wanted.pieces = reinterpret_cast<const uint32_t*>(session->at);
     wanted.stride = wanted.count;
     wanted.on_device = true;
-    wanted.stream = gpu::HostDevice::HandleOf(session->stream);
+    wanted.stream = gpu::SimDevice::HandleOf(session->stream);
     wanted.mode = SparseMode::kRelaxed;
     device_->BeginCapture(session->stream);
     const auto view = session->session.Capture(wanted);
@@ -346,7 +346,7 @@ class Run {
     return Status::Ok();
   }
 
-  void Replay(io::SimRandom* random, Session* session) {
+  void Replay(SeededRandom* random, Session* session) {
     if (session->at == nullptr) {
       const Status captured = Capture(random, session);
       if (!captured.ok()) {
@@ -406,7 +406,7 @@ class Run {
         if (disk_struck_ || device_struck_) return;
         break;
       case StatusCode::kOutOfMemory:
-        // Of the device, when three sessions are large; of pages, when a lost device keeps them.
+        // The device's, when three sessions are large; pages, when a lost device keeps them.
         if (device_struck_ || status.message().find("are left") != std::string::npos) return;
         break;
       default: break;
@@ -433,10 +433,10 @@ class Run {
   }
 
   const SparseFetchesOptions options_;
-  io::SimRandom random_;
+  SeededRandom random_;
   const io::SimWorld machine_;
   const ModelSpec model_ = testing::SparseModel();
-  std::shared_ptr<gpu::HostDevice> device_;
+  std::shared_ptr<gpu::SimDevice> device_;
   Store store_;
   SparseArena arena_;
   std::vector<Known> branches_;

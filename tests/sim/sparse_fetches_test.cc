@@ -36,6 +36,12 @@ TEST(SparseFetches, EverySeedShowsWhatWasAppended) {
   EXPECT_GT(all.timed_out, 0U);
 }
 
+// While its session waited for the turn to leave the pool, another that evicted looked into its
+// tables, which were gone already.
+TEST(SparseFetches, ASessionOfALostDeviceLeftThePoolWithoutItsTables) {
+  EXPECT_EQ(RunSparseFetches({.seed = 190057745}).violation, "");
+}
+
 TEST(SparseFetches, AByteThatIsAnotherIsFoundOut) {
   EXPECT_NE(RunSparseFetches({.seed = 1, .wrong_byte = true}).violation, "");
 }

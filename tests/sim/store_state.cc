@@ -202,7 +202,7 @@ Status ReadKv(const Branch& branch, const BranchInfo& info, const BranchState& s
   return right ? Status::Ok() : WrongContent("wrong KV bytes", info);
 }
 
-// Of a model's recurrent states those that a restore finds; each was one once.
+// Reads those of a model's recurrent states that a restore finds; each was one once.
 Status ReadRows(const Branch& branch, BranchState* state) {
   for (uint64_t length = UINT64_MAX;; --length) {
     CAIRN_ASSIGN_OR_RETURN(length, branch.RestorableLength(length));

@@ -20,7 +20,7 @@
 namespace cairn::sim {
 
 inline constexpr const char* kMixedNamespace = "m";  // Has the branches of MixedModel, "" others.
-inline constexpr size_t kStateGroup = 2;  // Of MixedModel: a recurrent state here and there.
+inline constexpr size_t kStateGroup = 2;  // MixedModel has a recurrent state here and there.
 
 ModelSpec TinyModel();
 ModelSpec MixedModel();
@@ -67,7 +67,7 @@ struct BranchState {
 
   ModelSpec model() const { return mixed ? MixedModel() : TinyModel(); }
   bool exact() const { return !mixed; }  // As its KV is given (Delta::exact).
-  // As a fork or rewind leaves it: of KV no more than `kept` tells.
+  // As a fork or rewind leaves it: no more KV than `kept` says.
   void Cut(uint64_t length);
   void CutKv(const std::vector<uint64_t>& kept);
   // Those of `rows` that every other group reaches.

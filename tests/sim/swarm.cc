@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/sim/swarm.h"
+#include "wal/space_cushion.h"
 
 #include <malloc.h>
 
@@ -10,8 +10,9 @@
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/sim/swarm_clients.h"
+#include "wal/space_cushion.h"
 
 namespace cairn::sim {
 namespace {
@@ -239,7 +240,7 @@ class Swarm {
   void Salvage() {
     Options options = StoreOptions();
     options.create_if_missing = false;
-    options.salvage = true;
+    options.recovery = Recovery::kSetAside;
     const auto store = Store::Open("store", options);
     if (!store.ok()) {
       if (!IsCorruption(store.status())) Violation("salvage: " + store.status().ToString());
@@ -290,7 +291,7 @@ class Swarm {
     return closed;
   }
 
-  // The disk is well: all is there, nothing is left over, and opening again changes nothing.
+  // The disk is well: all is complete, nothing is left over, and opening again changes nothing.
   void End() {
     ++result_.lives;
     crash_at_ = UINT64_MAX;
@@ -331,7 +332,9 @@ class Swarm {
       }
       unneeded.swap(unneeded_now);
       const StoreMetrics metrics = store.Metrics();
-      const auto segments = NamesIn("store/log").size();
+      auto log = NamesIn("store/log");
+      std::erase_if(log, wal::IsCushionFileName);
+      const auto segments = log.size();
       if (segments > metrics.log_segments + metrics.log_spare_segments) {
         left += " " + std::to_string(segments) + " segments for " +
                 std::to_string(metrics.log_segments) + " and " +
@@ -354,7 +357,7 @@ class Swarm {
 
   const SwarmOptions options_;
   const SwarmConfig config_;
-  io::SimRandom random_;
+  SeededRandom random_;
   SwarmResult result_;
   SwarmFaults faults_;
   SwarmClients clients_;
@@ -363,7 +366,7 @@ class Swarm {
   uint64_t crash_at_ = UINT64_MAX;  // The number of the operation.
   Durability survived_ = Durability::kPower;
   bool made_ = false;    // The store was opened once.
-  bool judged_ = false;  // In this life, what is there was compared with what may be.
+  bool judged_ = false;  // In this life, the content was compared with what it may be.
   bool over_ = false;
 };
 

@@ -17,9 +17,9 @@ namespace cairn::sim {
 
 struct SwarmOptions {
   uint64_t seed = 1;
-  uint64_t operations = 400;  // Of all clients.
+  uint64_t operations = 400;  // Shared by all clients.
   // Canaries, each of which the check must find: a disk that does not sync, a weaker level that is
-  // taken for kPower, and lies that the check is not told of.
+  // taken for kPower, and lies that the check does not know of.
   bool drop_syncs = false;
   Durability claimed = Durability::kPower;
   bool hides_lies = false;
@@ -28,7 +28,7 @@ struct SwarmOptions {
 struct SwarmResult {
   std::string violation;  // The first broken promise; empty if none.
   std::string config;
-  // Of every operation of the disk, and the scheduler's hash at the end of every life.
+  // Every operation of the disk, and the scheduler's hash at the end of every life.
   std::vector<std::string> trace;
   uint64_t trace_hash = 0;
 
@@ -37,7 +37,7 @@ struct SwarmResult {
   uint64_t refused = 0, cancelled = 0, reads = 0, copies = 0, follows = 0, leak_checks = 0;
   uint64_t finds = 0, found = 0, objects_read = 0;
   uint64_t damaged_reads = 0;                 // kCorruption, after the disk lied.
-  std::array<uint64_t, kFeatures> strikes{};  // Of faults, by feature.
+  std::array<uint64_t, kFeatures> strikes{};  // How many faults struck, by feature.
 
   void Add(const SwarmResult& other);  // The counts.
   std::string Counts() const;          // One line.

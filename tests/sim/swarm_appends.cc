@@ -8,7 +8,7 @@
 namespace cairn::sim {
 
 KvMemory SwarmClients::Grow(Client& client, BranchState* state, uint64_t count, bool samples) {
-  io::SimRandom& random = client.random;
+  SeededRandom& random = client.random;
   for (uint64_t i = 0; i < count; ++i) {
     state->tokens.push_back(static_cast<TokenId>(random.Below(50'000)));
   }
@@ -38,7 +38,7 @@ AppendOptions SwarmClients::DrawOptions(Client& client, Durability level, uint64
 }
 
 void SwarmClients::Append(Client& client, size_t index) {
-  io::SimRandom& random = client.random;
+  SeededRandom& random = client.random;
   const KnownBranch& branch = known_[index];
   BranchState next = *branch.last().state;
   const uint64_t length = next.tokens.size();
@@ -94,7 +94,7 @@ void SwarmClients::Append(Client& client, size_t index) {
   }
 }
 
-// Of one token each; the store may make one record of them.
+// Appends one token each; the store may make one record of them.
 void SwarmClients::AppendMany(Client& client, size_t index) {
   for (uint64_t count = 2 + client.random.Below(5); count > 0; --count) {
     BranchState next = *known_[index].last().state;
@@ -133,7 +133,7 @@ void SwarmClients::AppendMany(Client& client, size_t index) {
 
 // Staged layer by layer; of what was staged some is appended, or nothing.
 void SwarmClients::CommitDraft(Client& client, size_t index) {
-  io::SimRandom& random = client.random;
+  SeededRandom& random = client.random;
   const KnownBranch& branch = known_[index];
   BranchState next = *branch.last().state;
   const uint64_t begin = next.tokens.size();

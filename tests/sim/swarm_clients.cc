@@ -7,8 +7,8 @@
 namespace cairn::sim {
 namespace {
 
-constexpr size_t kBranchesMax = 4;     // Of a client.
-constexpr uint64_t kLengthMax = 1500;  // Of a branch.
+constexpr size_t kBranchesMax = 4;     // Per client.
+constexpr uint64_t kLengthMax = 1500;  // Per branch.
 
 bool IsWrongContent(const Status& status) {
   return status.message().find(kWrongContent) != std::string_view::npos;
@@ -95,7 +95,7 @@ std::optional<Status> SwarmClients::Work(Store* store, const io::World& world, u
       }));
     }
     Client follower;
-    follower.random = io::SimRandom(random_.Next());
+    follower.random = SeededRandom(random_.Next());
     if (config_.has(Feature::kFollower)) {
       threads.push_back(world_.scheduler->StartThread("follower", [&] { Follow(follower); }));
     }
@@ -235,7 +235,7 @@ bool SwarmClients::End(Client& client, const Change& change, const Status& statu
     Unmake(change);
     return false;
   }
-  // The branch tells, unless the store lost it.
+  // The branch shows it, unless the store lost it.
   const size_t index = change.branches.front();
   const KnownBranch& branch = known_[index];
   if (!IsPoisoned() && change.branches.size() == 1 && branch.last().state != nullptr &&
@@ -497,7 +497,7 @@ void SwarmClients::Copy() {
   if (!wrong.empty()) Violation(path + ": " + wrong);
 }
 
-// Beside the writer: shows what was there once.
+// Beside the writer: shows an earlier state.
 void SwarmClients::Follow(Client& client) {
   Options options = config_.options;
   options.create_if_missing = false;

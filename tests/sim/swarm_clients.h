@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "base/io/world.h"
 #include "cairn/store.h"
 #include "tests/sim/known_branches.h"
@@ -25,7 +25,7 @@ namespace cairn::sim {
 
 // Reads all branches. Corrupt ones are part of the result if the disk `lied`.
 Result<FoundBranches> ReadAll(const Store& store, bool lied, SwarmResult* result);
-// Whether a message tells where the damage is.
+// Whether a message says where the damage is.
 bool NamesAPlace(const Status& status);
 
 class SwarmClients {
@@ -41,7 +41,7 @@ class SwarmClients {
     clients_.resize(config.clients);
     for (uint32_t i = 0; i < config.clients; ++i) {
       clients_[i].number = i;
-      clients_[i].random = io::SimRandom(random_.Next());
+      clients_[i].random = SeededRandom(random_.Next());
     }
   }
 
@@ -50,7 +50,7 @@ class SwarmClients {
   std::optional<Status> Work(Store* store, const io::World& world, uint64_t operations,
                              bool closes_in_the_midst);
   void Stop() { stop_ = true; }
-  // Whether the store, whose log failed, has told so: what it shows does not change any more.
+  // Whether the store, whose log failed, has reported it: what it shows does not change any more.
   void set_rolled_back(bool rolled_back) { rolled_back_ = rolled_back; }
   // The store is gone, and its tickets are with it.
   void EndLife() {
@@ -78,7 +78,7 @@ class SwarmClients {
   };
   struct Client {
     uint32_t number = 0;
-    io::SimRandom random{0};
+    SeededRandom random{0};
     std::deque<Pending> pending;
     bool over = false;
   };
@@ -178,7 +178,7 @@ class SwarmClients {
   const SwarmConfig& config_;
   const SwarmOptions options_;
   const SwarmFaults& faults_;
-  io::SimRandom random_;
+  SeededRandom random_;
   SwarmResult* const result_;
   std::array<uint32_t, kOps> weights_{};
   std::vector<Client> clients_;

@@ -11,12 +11,12 @@ constexpr const char* kNames[kFeatures] = {
     "mixed",      "sealing",     "copies",     "follower", "finds",       "objects"};
 
 template <typename T, size_t kChoices>
-T OneOf(io::SimRandom& random, const T (&choices)[kChoices]) {
+T OneOf(SeededRandom& random, const T (&choices)[kChoices]) {
   return choices[random.Below(kChoices)];
 }
 
 // A life has some hundred operations of the disk.
-uint32_t OneIn(Feature feature, io::SimRandom& random) {
+uint32_t OneIn(Feature feature, SeededRandom& random) {
   switch (feature) {
     case Feature::kInterrupts:
     case Feature::kShort:
@@ -29,8 +29,8 @@ uint32_t OneIn(Feature feature, io::SimRandom& random) {
   }
 }
 
-Options DrawOptions(io::SimRandom& random, bool cap) {
-  // Of the larger ones not all is allocated at first.
+Options DrawOptions(SeededRandom& random, bool cap) {
+  // The larger ones are not wholly allocated at first.
   const uint64_t kSegment = OneOf(random, {256U << 10, 256U << 10, 1U << 20});
   Options options;
   options.create_if_missing = true;
@@ -62,7 +62,7 @@ Options DrawOptions(io::SimRandom& random, bool cap) {
 const char* FeatureName(Feature feature) { return kNames[static_cast<size_t>(feature)]; }
 
 SwarmConfig::SwarmConfig(uint64_t seed) {
-  io::SimRandom random(seed ^ 0x73776172'6d000000);
+  SeededRandom random(seed ^ 0x73776172'6d000000);
   for (size_t i = 0; i < static_cast<size_t>(Feature::kFinds); ++i) {
     const auto feature = static_cast<Feature>(i);
     const bool lie =
@@ -73,19 +73,20 @@ SwarmConfig::SwarmConfig(uint64_t seed) {
     one_in[i] = OneIn(feature, random);
   }
   // These came later, and draw by themselves: a run without them is what it was before.
-  io::SimRandom later(seed ^ 0x66696e64);
+  SeededRandom later(seed ^ 0x66696e64);
   for (const Feature feature : {Feature::kFinds, Feature::kObjects}) {
     features[static_cast<size_t>(feature)] = later.Below(2) == 0;
   }
+  if (has(Feature::kSmallDisk)) disk.copies_on_write = later.Below(2) == 0;
   // KV that is evicted comes back by a fill; nobody gives states again.
   if (has(Feature::kCap)) features[static_cast<size_t>(Feature::kMixed)] = false;
   clients = 1 + static_cast<uint32_t>(random.Below(6));
   life_operations_max = OneOf(random, {10U, 40U, 100U});
   const uint64_t speed = OneOf(random, {0U, 1U, 20U});
-  disk = {.read{10'000 * speed, 100'000 * speed},
-          .write{5'000 * speed, 50'000 * speed},
-          .durable{20'000 * speed, 200'000 * speed},
-          .metadata{1'000 * speed, 10'000 * speed}};
+  disk.read = {10'000 * speed, 100'000 * speed};
+  disk.write = {5'000 * speed, 50'000 * speed};
+  disk.durable = {20'000 * speed, 200'000 * speed};
+  disk.metadata = {1'000 * speed, 10'000 * speed};
   if (has(Feature::kSmallDisk)) disk.capacity_bytes = OneOf(random, {3U, 5U, 9U}) << 20;
   options = DrawOptions(random, has(Feature::kCap));
 }

@@ -9,14 +9,14 @@
 #include <cstdint>
 #include <string>
 
-#include "base/io/sim_disk.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "cairn/options.h"
+#include "sim/disk.h"
 
 namespace cairn::sim {
 
 enum class Feature : uint8_t {
-  // Of operations of the disk.
+  // Faults of operations of the disk.
   kErrors,       // EIO.
   kFullErrors,   // ENOSPC that comes and goes.
   kInterrupts,   // EINTR and EAGAIN.
@@ -32,7 +32,7 @@ enum class Feature : uint8_t {
   kRot,
   // The room there is.
   kSmallDisk,
-  kCap,  // Of the store, and of a namespace that may evict KV.
+  kCap,  // Caps the store, and a namespace that may evict KV.
   // How a life ends, other than by closing.
   kPowerLoss,
   kKill,
@@ -61,7 +61,7 @@ struct SwarmConfig {
   std::array<bool, kFeatures> features{};
   std::array<uint32_t, kFeatures> one_in{};  // Operations of the disk that it strikes.
   uint32_t clients = 1;
-  uint64_t life_operations_max = 0;  // Of clients, between two openings.
+  uint64_t life_operations_max = 0;  // Operations of clients between two openings.
   io::SimDiskOptions disk{};
   Options options{};
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kSlowNs = 50'000'000;
 constexpr uint64_t kStuckNs = 20'000'000'000;
-constexpr uint64_t kHealthyOperations = 60;  // Of each disk, before it lies or breaks.
+constexpr uint64_t kHealthyOperations = 60;  // Operations of each disk before it lies or breaks.
 
 bool IsWrite(io::SimOp op) { return op == io::SimOp::kWrite || op == io::SimOp::kDurableWrite; }
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstdint>
 
-#include "base/io/sim_disk.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
+#include "sim/disk.h"
 #include "tests/sim/swarm_config.h"
 
 namespace cairn::sim {
@@ -34,7 +34,7 @@ class SwarmFaults {
   io::SimPlace Anywhere();
 
   const SwarmConfig& config_;
-  io::SimRandom random_;
+  SeededRandom random_;
   io::SimDisk* disk_ = nullptr;
   bool on_ = true, lied_ = false, lost_sync_ = false, broken_ = false;
   std::array<uint64_t, kFeatures> strikes_{};

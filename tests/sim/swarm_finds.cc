@@ -81,14 +81,16 @@ void SwarmClients::Find(Client& client) {
   if (!hit.ok()) {
     Tell(hit.status(), "find");
   } else {
-    if (hit->matched > LongestCommon(ids, state->mixed, namespaces)) {
+    if (std::max(hit->matched, hit->longest.matched) >
+        LongestCommon(ids, state->mixed, namespaces)) {
       Violation("found is more than there is of " + known_[*index].last().name);
     }
-    // To the block: of nodes that have the last one, that with most KV is the hit.
+    // To the block. The hit itself may be shorter, where it has more KV.
     const uint64_t blocks = state->tokens.size() / kPrefixBlock * kPrefixBlock;
-    if (hit->complete && which != 0 && hit->matched < blocks && !faults_.lied() && !IsPoisoned()) {
-      Violation("found are " + std::to_string(hit->matched) + " of " + std::to_string(blocks) +
-                " tokens of " + known_[*index].last().name);
+    if (hit->complete && which != 0 && hit->longest.matched < blocks && !faults_.lied() &&
+        !IsPoisoned()) {
+      Violation("found are " + std::to_string(hit->longest.matched) + " of " +
+                std::to_string(blocks) + " tokens of " + known_[*index].last().name);
     }
     result_->found += hit->found() ? 1 : 0;
     if (hit->found() && !IsPoisoned()) ReadHit(*hit, ids, state->mixed);

@@ -149,7 +149,9 @@ void SwarmClients::GetOnLease(Client& client, const std::vector<std::string>& ke
   KnownObjects::Doubts doubts = Doubts();
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto known = objects_.IsThere(keys[i]);
-    const bool may_differ = doubts.lied || (doubts.may_go && !(*found)[i]);
+    // One whose record cannot be read is not there, for this call.
+    const bool may_miss = doubts.may_go || config_.has_errors();
+    const bool may_differ = doubts.lied || (may_miss && !(*found)[i]);
     if (known.has_value() && *known != (*found)[i] && !may_differ) {
       Violation("Exists says something else of " + keys[i]);
     }

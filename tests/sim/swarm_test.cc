@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: whatever the disk does, and whenever the power goes or the process is killed, what was
-// acknowledged is there as the level promises, in an order that the clients could have seen, an
+// acknowledged survives as the level promises, in an order that the clients could have seen, an
 // operation whole or not at all; what is read is right or refused by name; nothing is left over;
 // and one seed gives one run.
 // Method: from each seed a machine, a store, up to six clients and a random half of all that can go

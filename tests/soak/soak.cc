@@ -60,7 +60,7 @@ using Run = std::function<std::string(uint64_t seed, Counts* counts)>;
 // Disks that a power cut may leave, of a whole store: short runs with every subset of up to twelve
 // writes, and long ones with crashes in a row.
 std::string Crashes(uint64_t seed, Counts* counts) {
-  // With strides, so that a run gets to its end in some 20,000 disks.
+  // With strides, so that a run ends after about 20,000 disks.
   crash::PowerLossOptions options{.seed = seed, .steps = 40, .point_stride = 13};
   if (seed % 2 == 0) {
     options = {.seed = seed,

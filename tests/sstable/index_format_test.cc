@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: the bytes on disk are those of sstable/FORMAT.md, for ever; no damage to a footer
-// passes its checks; a newer version is told from damage. Method: the worked example is written by
-// the writer and compared with the document byte by byte; every single bit of the footer is
-// flipped, on an exact heap allocation.
+// passes its checks; a newer version is distinguished from damage. Method: the worked example is
+// written by the writer and compared with the document byte by byte; every single bit of the footer
+// is flipped, on an exact heap allocation.
 #include "sstable/index_format.h"
 
 #include <gtest/gtest.h>

@@ -66,7 +66,7 @@ TEST(IndexTable, ManyPartitions) {
   ASSERT_OK_ASSIGN(const auto table, IndexTable::Open(tables.context, 1));
   EXPECT_GT(info.partitions, 5u);
   EXPECT_GT(info.data_blocks, info.partitions * 20);
-  // 41 bytes a record in a fixed memory: what a resident table costs.
+  // 41 bytes per record in a fixed memory: what a resident table costs.
   EXPECT_LT(table->memory_bytes(), 8u << 10);
   // Index, filters and padding cost less than a tenth of what prefixes save.
   EXPECT_LT(info.bytes, (info.key_bytes + info.value_bytes) * 102 / 100);
@@ -360,7 +360,7 @@ TEST(IndexTableDamage, RightBytesInTheWrongPlace) {
 }
 
 TEST(IndexTableDamage, ABlockOfAnotherTableOfTheSameNumberIsRefusedByTheStore) {
-  // The same number and offset in another store: only the store id tells them apart.
+  // The same number and offset in another store: only the store id distinguishes them.
   auto disk = std::make_shared<io::SimDisk>();
   TestTables tables = TestTables::OnDisk(disk);
   const Records records = MakeRecords(12, 6, 4);

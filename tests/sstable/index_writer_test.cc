@@ -11,7 +11,7 @@
 
 #include <cerrno>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "sstable/index_table.h"
 #include "tests/sstable/table_fixture.h"
 

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <random>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/sstable/lsm_fixture.h"
 #include "tests/support/test_seed.h"
 
@@ -22,7 +22,7 @@ namespace {
 
 struct LogState {
   std::vector<LiveTable> live;
-  uint64_t flushed = 0;  // So many of the records are in tables.
+  uint64_t flushed = 0;  // How many of the records are in tables.
 };
 
 struct Plan {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: the index answers from memtable, frozen memtables and tables as if they were one map;
-// edits tell exactly which files came and went; no file is deleted before it was released and the
-// last reader let go of it; whatever fails leaves all as it was.
+// edits name exactly the files that came and went; no file is deleted before it was released and
+// the last reader let go of it; whatever fails leaves all as it was.
 #include "sstable/lsm_index.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/sstable/lsm_fixture.h"
 #include "tests/support/strike.h"
 
@@ -481,7 +481,7 @@ TEST(LsmIndex, EveryoneAtOnceInSimulation) {
     }
     threads.push_back(world.scheduler->StartThread("read", [&] {
       for (uint64_t i = 0; !done; ++i) {
-        // Each pair of keys is written in one batch and never deleted: both are there or neither.
+        // Each pair of keys is written in one batch and never deleted: both exist or neither.
         const std::string key = KeyOf(i % 40);
         const auto first = index->Get("a" + key);
         ASSERT_OK(first);

@@ -112,7 +112,7 @@ TEST(Memtable, MemoryIsTakenBeforeAndGivenBack) {
     EXPECT_EQ(memory.live - empty, batch.bytes());
     const uint64_t allocations = memory.allocations;
     WriteBatch moved(std::move(batch));
-    EXPECT_TRUE(batch.empty());  // NOLINT: a moved batch is empty, by contract.
+    EXPECT_TRUE(batch.empty());  // NOLINT(bugprone-use-after-move): by contract.
     memtable->Apply(std::move(moved), kIgnorePut);
     EXPECT_EQ(memory.allocations, allocations);
     EXPECT_EQ(memory.live - empty, memtable->bytes());

@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/sstable/multi_get_fixture.h"
 #include "tests/support/strike.h"
 #include "tests/support/test_seed.h"
@@ -266,7 +266,7 @@ TEST(MultiGet, MakesDoWithTheMemoryThatThereIs) {
 }
 
 // In simulation every transfer may switch to another fiber. Versions of a key only grow, so what is
-// found lies between those that were there before and after the call.
+// found lies between those before and after the call.
 TEST(MultiGet, WhileTablesComeAndGo) {
   constexpr uint64_t kKeys = 60;
   const auto is_deletion = [](uint64_t version) { return version % 4 == 0; };

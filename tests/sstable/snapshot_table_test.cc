@@ -14,9 +14,9 @@
 
 #include "base/core/align.h"
 #include "base/core/check.h"
+#include "base/core/seeded_random.h"
 #include "base/io/file_util.h"
-#include "base/io/sim_disk.h"
-#include "base/io/sim_random.h"
+#include "sim/disk.h"
 #include "sstable/snapshot_table.h"
 #include "sstable/snapshot_writer.h"
 #include "tests/sstable/table_fixture.h"
@@ -45,7 +45,7 @@ struct Machine {
 };
 
 std::vector<std::byte> BytesOf(uint64_t seed, size_t count) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   std::vector<std::byte> bytes(count);
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Next());
   return bytes;

@@ -99,8 +99,8 @@ TEST(IndexWriter, EveryPartOfATableMeetsAWriteThatFails) {
                                           "last root", "footer"}));
 }
 
-// Three fragments of six frames each. A caller who does not look at what AddFrame returns is told
-// the first error by everything that follows.
+// Three fragments of six frames each. A caller who does not look at what AddFrame returns gets the
+// first error from everything that follows.
 Result<SnapshotInfo> WriteSnapshot(const TableContext& context, size_t frame_bytes) {
   CAIRN_ASSIGN_OR_RETURN(
       const auto writer,

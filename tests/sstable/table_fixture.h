@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/io/sim_disk.h"
 #include "base/io/world.h"
+#include "sim/disk.h"
 #include "sstable/index_table.h"
 #include "sstable/index_writer.h"
 #include "sstable/table_files.h"

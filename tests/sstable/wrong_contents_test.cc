@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: an index table whose checksums are right and whose contents cannot be is told by file
-// and offset by all that meets it: lookups of one key and of many, walks, merges and Verify.
+// Property: an index table whose checksums are right and whose contents cannot be is reported by
+// file and offset by all that meets it: lookups of one key and of many, walks, merges and Verify.
 // Method: tables built block by block, as no writer of ours would.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ namespace {
 // A change of a block before it gets its hash.
 using Change = std::function<void(std::string& block)>;
 
-// Of a block without a filter.
+// REQUIRES: the block has no filter.
 Change MoveLastRestart(uint32_t by) {
   return [by](std::string& block) {
     char* const last = block.data() + LoadAs<BlockHeader>(block.data()).bytes - sizeof(uint32_t);
@@ -261,7 +261,7 @@ TEST_F(WrongContentsTest, ARestartThatIsAnEntryWithoutItsPrefix) {
 }
 
 TEST_F(WrongContentsTest, AKeyThatItsEntryDoesNotCover) {
-  // Of the entries of the partition and of the root one is wrong.
+  // One of the entries of the partition and of the root is wrong.
   struct Case {
     std::string first, second, root;
   };

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 
 namespace cairn::testing {
 

@@ -73,7 +73,7 @@ class KvPool {
   std::vector<int64_t> table64_;
   BlockTable table_;
   std::vector<std::byte> memory_;
-  std::deque<std::vector<std::byte*>> bases_;  // Of views handed out.
+  std::deque<std::vector<std::byte*>> bases_;  // Plane bases of views handed out.
   std::deque<std::vector<PlaneView>> views_;
 };
 

@@ -6,8 +6,8 @@
 
 #include "base/core/aligned_buffer.h"
 #include "base/core/check.h"
+#include "base/core/seeded_random.h"
 #include "base/io/file_util.h"
-#include "base/io/sim_random.h"
 #include "wal/segment_files.h"
 
 namespace cairn::wal {
@@ -22,7 +22,7 @@ bool TestRecord::operator==(const TestRecord& other) const {
 }
 
 std::vector<std::byte> BytesOf(uint64_t seed, size_t count) {
-  io::SimRandom random(seed);
+  SeededRandom random(seed);
   std::vector<std::byte> bytes(count);
   for (size_t i = 0; i < count; i += 8) {
     const uint64_t value = random.Next();

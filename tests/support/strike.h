@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "base/io/sim_disk.h"
+#include "sim/disk.h"
 
 namespace cairn::testing {
 
@@ -31,7 +31,7 @@ class Strike {
   Strike(const Strike&) = delete;
   Strike& operator=(const Strike&) = delete;
 
-  bool met() const { return !what_.empty(); }  // False: there were not so many.
+  bool met() const { return !what_.empty(); }  // False: there were fewer.
   const std::string& what() const { return what_; }
 
  private:

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 
 #ifndef CAIRN_COMMIT
 #define CAIRN_COMMIT 0
@@ -17,7 +17,7 @@ namespace cairn::testing {
 namespace {
 
 uint64_t Choose(uint64_t distance) {
-  const uint64_t drawn = io::SimRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
+  const uint64_t drawn = SeededRandom(CAIRN_COMMIT).Next() % 1'000'000'000;
   const uint64_t chosen = GivenSeed().value_or((CAIRN_COMMIT == 0 ? 1 : drawn) + distance);
   std::printf("CAIRN_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
   std::fflush(stdout);  // A crash prints nothing more.

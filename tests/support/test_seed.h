@@ -17,7 +17,7 @@ uint64_t TestSeed();                  // Printed when it is first asked for.
 // For the quick form of a test, far from where the slow one begins.
 uint64_t QuickTestSeed();
 
-// As long as this lives: a failed check, or a crash, tells how to run the same again.
+// As long as this lives: a failed check, or a crash, says how to run the same again.
 class Repeatable {
  public:
   explicit Repeatable(uint64_t seed);

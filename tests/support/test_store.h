@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_world.h"
 #include "base/io/world.h"
 #include "cairn/store.h"
+#include "sim/world.h"
 
 namespace cairn::testing {
 
@@ -29,14 +29,14 @@ class TempDirectory {
   std::string path_;
 };
 
-// One full-attention group: 2 layers x {k, v} x 2 heads x 8 bytes, 64 bytes a token.
+// One full-attention group: 2 layers x {k, v} x 2 heads x 8 bytes, 64 bytes per token.
 ModelSpec TinyModel(const std::string& name = "tiny");
 // Four groups: full attention, sliding window, MLA with a rotary part, and quantised KV with planes
 // of scales whose heads and rows differ.
 ModelSpec HybridModel(const std::string& name = "hybrid");
 // A group of every retention rule, small enough for short branches, and one that is optional.
 ModelSpec EveryRuleModel(const std::string& name = "every rule");
-// 8 KiB a token.
+// 8 KiB per token.
 ModelSpec WideModel(const std::string& name = "wide");
 ModelSpec TokenModel(const std::string& name = "tokens");
 

@@ -4,7 +4,7 @@
 // of a namespace, nodes or tables on one path, namespaces. In work and in bytes of log, index and
 // memory the slope of log(cost) over log(size) is at most 1.2.
 // Method: `cairn-bench sweep` itself, at sizes that take a moment. Where the machine lends no
-// counter of instructions it tells processor time, which neighbours and caches make less sharp.
+// counter of instructions it reports processor time, which neighbours and caches make less sharp.
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(Names, BenchSweep,
                          [](const auto& sweep) { return sweep.param; });
 
 TEST_P(BenchSweep, GrowsInProportion) {
-  // Of ops a few thousand are all that a batch may hold.
+  // A batch holds at most a few thousand ops.
   const std::string largest = GetParam() == "batch" ? "4000" : "1000";
   const ToolResult result =
       RunTool("cairn-bench", {"sweep", GetParam(), "--max", largest, "--json"});

@@ -127,7 +127,7 @@ TEST_F(BenchTraceTest, RequestLinesMatchPartialBlocksOnlyWhole) {
   ExpectCounts(Values(kData / "requests.jsonl"), kLineCounts);
 }
 
-// Five bytes a token are no K and V: one opaque row. A power of two would hide a wrong stride.
+// Five bytes per token are no K and V: one opaque row. A power of two would hide a wrong stride.
 TEST_F(BenchTraceTest, AnyKvSizeAndDurability) {
   for (const char* durability : {"memory", "process"}) {
     ExpectCounts(
@@ -153,7 +153,7 @@ TEST_F(BenchTraceTest, ReadsWhatIsPacked) {
   ExpectRefused(dir_ / "all.tar.gz", {"all.tar.gz"});
 }
 
-// Of two sessions with ids of global scope the second hits what the first left, and neither is
+// The second of two sessions with ids of global scope hits what the first left, and neither is
 // dropped while the other may come back to it.
 TEST_F(BenchTraceTest, GlobalIdsAreSharedBetweenSessions) {
   const std::string session = R"({"block_size": 64, "hash_id_scope": "global", "requests": [)"

@@ -31,6 +31,29 @@ TEST_F(CliCheckpointTest, TheCopyIsAStoreOfItsOwn) {
   EXPECT_EQ(Output({"cat", copy_, "chat"}), before.substr(0, before.size() - 1) + " 1\n");
 }
 
+// A copy of three tokens took 65 MB on disk while 16 KiB were said to be copied, and stat called
+// that 5592405.33 times the raw bytes.
+TEST_F(CliCheckpointTest, ACopyOfThreeTokensIsSmallAndSoItIsSaid) {
+  Output({"create", store_, "--segment-bytes", "64MiB"});
+  Output({"append", store_, "chat", "--create", "1", "2", "3"});
+  const json made = JsonOutput({"checkpoint", store_, copy_});
+  uint64_t bytes = 0, files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(copy_)) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    bytes += entry.file_size();
+  }
+  EXPECT_LT(bytes, 64u << 10);
+  EXPECT_EQ(made["files"]["count"], files);
+  EXPECT_EQ(made["files"]["bytes"], bytes);
+  EXPECT_LT(made["own_allocated_bytes"].get<uint64_t>(), 128u << 10);
+  const std::string stat = Output({"stat", copy_});
+  EXPECT_EQ(stat.find("times the raw bytes"), std::string::npos) << stat;
+  EXPECT_EQ(JsonOutput({"stat", copy_})["space"]["allocated_bytes"],
+            made["files"]["allocated_bytes"]);
+  EXPECT_EQ(Output({"cat", copy_, "chat"}), "1 2 3\n");
+}
+
 TEST_F(CliCheckpointTest, SealedTablesAreShared) {
   MakeFiveGroups();
   {
@@ -50,6 +73,9 @@ TEST_F(CliCheckpointTest, SealedTablesAreShared) {
   EXPECT_NE(text.find(std::to_string(tables) + " tables linked (with those of the index)"),
             std::string::npos)
       << text;
+  EXPECT_NE(text.find(" of its own, "), std::string::npos) << text;
+  const json stat = JsonOutput({"stat", copy_});
+  EXPECT_GT(stat["space"]["shared_allocated_bytes"].get<uint64_t>(), 0u);
 }
 
 TEST_F(CliCheckpointTest, RefusesWhatIsTaken) {

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "tests/tools/cli_fixture.h"
+#include "tools/cli/sync_times.h"
 
 namespace cairn::testing {
 namespace {
@@ -34,6 +35,29 @@ TEST_F(CliDoctorTest, DoctorJudgesMachineVolumeAndStore) {
   const std::string text = Output({"doctor", root_.string(), "--no-probe"});
   EXPECT_EQ(text.find("sync 4 KiB"), std::string::npos) << text;
   EXPECT_NE(text.find("OK    space "), std::string::npos) << text;
+}
+
+// Doctor advised dsync against its own measurement when the machine was busy.
+TEST(SyncTimes, OnlyWhatLiesBeyondTheSpreadCounts) {
+  const auto us = [](std::vector<uint64_t> times) {
+    for (uint64_t& time : times) time *= 1000;
+    return cli::SpreadOf(std::move(times));
+  };
+  const cli::Spread slow = us({310, 300, 330}), fast = us({100, 110, 120});
+  const cli::Spread busy = us({90, 400, 2000}), quiet = us({200, 210, 205});
+  EXPECT_EQ(100'000u, fast.low_ns);
+  EXPECT_EQ(110'000u, fast.middle_ns);
+  EXPECT_EQ(120'000u, fast.high_ns);
+  EXPECT_TRUE(fast.IsNarrow());
+  EXPECT_FALSE(busy.IsNarrow());
+  EXPECT_TRUE(cli::IsFaster(fast, slow, 16));
+  EXPECT_FALSE(cli::IsFaster(slow, fast, 16));
+  EXPECT_FALSE(cli::IsFaster(fast, busy, 16)) << "one of them was faster";
+  EXPECT_TRUE(cli::IsWorthAChange(slow, fast, slow, fast));
+  EXPECT_TRUE(cli::IsWorthAChange(slow, fast, slow, busy));
+  EXPECT_FALSE(cli::IsWorthAChange(slow, fast, fast, slow)) << "large writes would be slower";
+  EXPECT_FALSE(cli::IsWorthAChange(busy, fast, slow, fast));
+  EXPECT_FALSE(cli::IsWorthAChange(slow, quiet, slow, fast)) << "too little";
 }
 
 TEST_F(CliDoctorTest, DoctorMeasuresTheWayToAGpu) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: `cairn find` tells what a store has of a prompt, in the namespaces that it was told to
-// look in, also beside a process that has the store; what it cannot look for it names.
+// Property: `cairn find` shows what a store has of a prompt, in the given namespaces, also beside a
+// process that has the store; what it cannot look for it names.
 // Method: the program on a store that it wrote itself.
 #include "tests/tools/cli_fixture.h"
 
@@ -24,6 +24,21 @@ TEST_F(CliFindTest, FindWhatIsThereOfAPrompt) {
   EXPECT_EQ(found["tokens"], 103);
   EXPECT_EQ(found["matched"], 100);
   EXPECT_EQ(found["complete"], true);
+  EXPECT_EQ(found["branch"], "chat");
+  EXPECT_EQ(found["ns"], "tenant");
+  // The branch is named, of several the newest that reaches so far; not the node.
+  const std::vector<std::string> ask = {"find", store_, "--tokens", "-", "--ns", "tenant"};
+  std::string text = Output(ask, 0, prompt);
+  EXPECT_EQ(text.find("100 of 100 tokens, KV of 100, in tenant/chat (#"), 0u) << text;
+  Output({"fork", store_, "tenant/chat", "--at", "70", "--name", "short"});
+  Output({"fork", store_, "tenant/chat", "--name", "twin"});
+  text = Output(ask, 0, prompt);
+  EXPECT_NE(text.find(" in tenant/twin (#"), std::string::npos) << text;
+  Output({"drop", store_, "tenant/chat"});
+  text = Output(ask, 0, prompt);
+  EXPECT_NE(text.find(" in tenant/twin (#"), std::string::npos) << text;
+  Output({"rename", store_, "tenant/twin", "chat"});
+  ExpectError({"find", store_, "--tokens", "-", "--ns", "\\y"}, 2, "InvalidArgument", "\\");
   {  // Beside a process that has the store.
     Store writer = OpenStore();
     ASSERT_TRUE(writer.FindBranch("chat", "tenant").ok());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: what people look at is told in words and tells what can be had back: KV that was
-// evicted is not shown as if it were there; and the commands that the help calls safe beside a
-// process that writes are, all of them and no others. Method: the program on stores that the
-// library writes here, some of which stay open meanwhile; every command of the help is run.
+// Property: what people look at is in words and shows what can be had back: KV that was evicted is
+// not shown as if it existed; and the commands that the help calls safe beside a process that
+// writes are, all of them and no others. Method: the program on stores that the library writes
+// here, some of which stay open meanwhile; every command of the help is run.
 #include <algorithm>
 
 #include "tests/support/kv_pool.h"

@@ -39,7 +39,8 @@ TEST_F(CliMetricsTest, StatCountsTables) {
   json files = JsonOutput({"stat", store_})["files"];
   EXPECT_EQ(files["snapshot_tables"], (json{{"count", 0}, {"bytes", 0}, {"allocated_bytes", 0}}));
   std::string text = Output({"stat", store_});
-  EXPECT_NE(text.find("snapshot tables  0 files, 0 B, 0 B on disk\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("snapshot tables  0 files, 0 B on disk, 0 B long\n"), std::string::npos)
+      << text;
   {
     Store store = OpenStore();
     ASSERT_TRUE(store.Compact().ok());
@@ -64,8 +65,40 @@ TEST_F(CliMetricsTest, StatCountsTables) {
   EXPECT_EQ(stat["metrics"]["table_bytes"], files["snapshot_tables"]["bytes"]);
   text = Output({"stat", store_});
   EXPECT_NE(text.find("\nsnapshot tables  1 file, "), std::string::npos) << text;
-  EXPECT_NE(text.find(" B still needed\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" B live\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\nindex tables     "), std::string::npos) << text;
+}
+
+TEST_F(CliMetricsTest, StatShowsTotalCapAndFreeSpace) {
+  MakeFiveGroups();
+  json space = JsonOutput({"stat", store_})["space"];
+  EXPECT_EQ(space["files"], AllFiles().size());
+  EXPECT_EQ(space["cap_known"], true);
+  EXPECT_EQ(space["cap_bytes"], nullptr);
+  EXPECT_GT(space["disk_free_bytes"].get<uint64_t>(), 0u);
+  EXPECT_GE(space["disk_bytes"], space["disk_free_bytes"]);
+  std::string text = Output({"stat", store_});
+  EXPECT_NE(text.find("\ncap              none, of the process that wrote last\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\ntotal            "), std::string::npos) << text;
+  EXPECT_NE(text.find(" on the volume\n"), std::string::npos) << text;
+  {
+    Options options;
+    options.max_bytes = 64 << 20;
+    auto store = Store::Open(store_, options);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    ASSERT_TRUE(store->Close().ok());
+  }
+  space = JsonOutput({"stat", store_})["space"];
+  EXPECT_EQ(space["cap_bytes"], 64 << 20);
+  EXPECT_EQ(space["below_cap_bytes"].get<uint64_t>(),
+            (64u << 20) - space["allocated_bytes"].get<uint64_t>());
+  text = Output({"stat", store_});
+  EXPECT_NE(text.find("\ncap              64 MiB on disk, "), std::string::npos) << text;
+  fs::remove(fs::path(store_) / "HINT");
+  text = Output({"stat", store_});
+  EXPECT_NE(text.find("\ncap              not known"), std::string::npos) << text;
 }
 
 // A segment that is ready to be the next has its number already.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a mistake at the command line is told in the words of the command line, with the
+// Property: a mistake at the command line is reported in the words of the command line, with the
 // promised exit code, and leaves nothing behind. Method: one mistake after another, and a look at
 // what the store holds afterwards.
 #include <gtest/gtest.h>
@@ -31,6 +31,27 @@ TEST_F(CliMistakesTest, JsonLinesWithoutTheirOptionAreRecognized) {
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_EQ(other.errors.find("--json-lines"), std::string::npos) << other.errors;
   EXPECT_EQ(Branches(), 0u);
+}
+
+TEST_F(CliMistakesTest, ABadIdIsNamedByLineAndColumn) {
+  Create();
+  const auto said = [&](std::vector<std::string> more, const std::string& input) {
+    std::vector<std::string> arguments = {"append", store_, "chat", "--create"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ToolResult result = Cairn(arguments, input);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.errors;
+  };
+  EXPECT_NE(said({}, "1 2\n3, x7 4\n").find("line 2, column 4: \"x7\" is no token id"),
+            std::string::npos);
+  EXPECT_NE(said({}, "1\n\n\t4294967296\n").find("line 3, column 2: "), std::string::npos);
+  EXPECT_NE(said({"--json-lines"}, "{\"tokens\":[1]}\n{\"tokens\":[1,2,-3]}\n")
+                .find("line 2: \"tokens\"[2]: -3 is no token id"),
+            std::string::npos);
+  EXPECT_NE(said({"--json-lines"}, "{\"tokens\":[1}\n").find("line 1: the line, column 13, is not"),
+            std::string::npos);
+  EXPECT_NE(said({"1", "two"}, "").find("\"two\" is no token id"), std::string::npos);
+  EXPECT_EQ(JsonOutput({"show", store_, "chat"})["length"], 1) << "the line before the bad one";
 }
 
 TEST_F(CliMistakesTest, AppendOfNothingCreatesNothing) {
@@ -163,12 +184,14 @@ TEST_F(CliMistakesTest, JsonMayComeBeforeTheCommand) {
   EXPECT_EQ(json::parse(unknown.errors)["error"]["message"], "there is no command \"nope\"");
 }
 
-TEST_F(CliMistakesTest, ALockedStoreSaysWhoMayLook) {
+TEST_F(CliMistakesTest, ALockedStoreSaysWhoHasItAndWhoMayLook) {
   MakeFiveGroups();
   const Store held = OpenStore();
+  const std::string holder = "held by process " + std::to_string(getpid());
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"create", store_}, {"append", store_, "chat", "1"}}) {
-    ExpectError(arguments, 5, "Locked", "another process has the store open");
+    ExpectError(arguments, 5, "Locked", holder);
+    ExpectError(arguments, 5, "Locked", "the process that has the store open");
   }
   Output({"ls", store_});
 }
@@ -231,8 +254,7 @@ TEST(OtherToolsMistakesTest, UsageErrorsAreExitCodeTwo) {
   expect("cairn-bench", {"rewind", "--steps", "-1"}, "--steps");
   const TempDirectory directory;  // Others run beside it, in cairn-bench.tmp.
   const std::string scratch = directory.path() + "/scratch";
-  expect("cairn-bench", {"append-token", "--kv-bytes", "77", "--dir", scratch},
-         "not 77");
+  expect("cairn-bench", {"append-token", "--kv-bytes", "77", "--dir", scratch}, "not 77");
   expect("cairn-demo", {"--nope"}, "--nope");
   expect("cairn-demo", {"--tokens", "3"}, "--tokens");
   expect("cairn-demo", {"--seed", "-1"}, "--seed");

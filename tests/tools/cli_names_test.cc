@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: what a command prints for a branch or a namespace, every command takes for it; where a
-// word may mean two branches none is chosen; and no name can look like something else on a
-// terminal. Method: branches with ordinary, nested and hostile names, made by the library; their
-// labels are taken out of `ls` and given to the commands.
+// Property: what a command prints for a branch or a namespace, every command takes for it, also
+// for one that it makes; a word has one meaning or none; and no name can look like something else
+// on a terminal. Method: branches with ordinary, nested and hostile names, made by the library;
+// their labels are taken out of `ls` and given to the commands.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -105,14 +105,64 @@ TEST_F(CliNames, EveryCommandTakesThem) {
   EXPECT_NE(Output({"dump-wal", store_}).find("\"tenant/chat\""), std::string::npos);
 }
 
-TEST_F(CliNames, NoneOfTwoIsChosen) {
-  Make({{"", "a/b"}, {"a", "b"}, {"", "A"}, {"", "\\x41"}});
-  ExpectError({"drop", store_, "a/b"}, 2, "InvalidArgument", "in namespace \"a\"");
-  ExpectError({"drop", store_, "a/b"}, 2, "InvalidArgument", "--ns");
-  ExpectError({"drop", store_, "\\x41"}, 2, "InvalidArgument", "\"A\"");
+// Equal rows of ls stood for two branches.
+TEST_F(CliNames, AWordHasOneMeaning) {
+  Make({{"", "a/b"}, {"a", "b"}, {"", "A"}, {"", "\\x41"}, {"(default)", "x"}});
+  const std::map<std::string, std::string> labels = LabelsById();
+  EXPECT_EQ(labels.at("#" + std::to_string(ids_[{"", "a/b"}])), "a\\x2fb");
+  EXPECT_EQ(labels.at("#" + std::to_string(ids_[{"a", "b"}])), "a/b");
+  EXPECT_EQ(JsonOutput({"show", store_, "a\\x2fb"})["length"], 1);
+  EXPECT_EQ(JsonOutput({"show", store_, "a/b"})["length"], 2);
   EXPECT_EQ(JsonOutput({"show", store_, "a/b", "--ns", ""})["length"], 1);
+  EXPECT_EQ(JsonOutput({"show", store_, "a/b", "--ns", "(default)"})["length"], 1);
   EXPECT_EQ(JsonOutput({"show", store_, "b", "--ns", "a"})["length"], 2);
   EXPECT_EQ(JsonOutput({"show", store_, "A"})["length"], 3);
+  EXPECT_EQ(JsonOutput({"show", store_, "\\x41"})["length"], 3);
+  EXPECT_EQ(JsonOutput({"show", store_, "\\x5cx41"})["length"], 4);
+  EXPECT_EQ(JsonOutput({"show", store_, "\\x28default)/x"})["length"], 5);
+  Output({"drop", store_, "a/b"});
+  ExpectError({"drop", store_, "a/b"}, 3, "NotFound", "the default namespace has 'a\\x2fb'");
+  EXPECT_EQ(JsonOutput({"ls", store_, "--ns", ""})["branches"].size(), 3u);
+}
+
+TEST_F(CliNames, WordsWithoutOneMeaningAreRefused) {
+  Make({{"", "chat"}});
+  ExpectError({"show", store_, "a/b/c"}, 2, "InvalidArgument", "several slashes");
+  ExpectError({"show", store_, "/c"}, 2, "InvalidArgument", "between namespace and name");
+  ExpectError({"show", store_, "c/"}, 2, "InvalidArgument", "between namespace and name");
+  ExpectError({"show", store_, "a\\b"}, 2, "InvalidArgument", "behind \\ come x");
+  ExpectError({"append", store_, "a/b/c", "--create", "1"}, 2, "InvalidArgument",
+              "several slashes");
+  ExpectError({"fork", store_, "chat", "--name", "other/chat"}, 2, "InvalidArgument",
+              "stays there");
+  ExpectError({"rename", store_, "chat", "other/chat"}, 2, "InvalidArgument", "stays there");
+}
+
+// `append --create NS/NAME` made a branch with a slash in the default namespace.
+TEST_F(CliNames, WhatIsMadeIsFoundByTheSameWord) {
+  Create();
+  for (const char* word : {"tenant/chat", "a\\x2fb", "n\\x2fs/c\\x2fd"}) {
+    json made = JsonOutput({"append", store_, word, "--create", "1"});
+    EXPECT_EQ(JsonOutput({"append", store_, word, "--create", "2"})["id"], made["id"]) << word;
+    EXPECT_NE(Output({"ls", store_}).find(std::string(word) + " "), std::string::npos) << word;
+  }
+  const json shown = JsonOutput({"show", store_, "tenant/chat"});
+  EXPECT_EQ(shown["ns"], "tenant");
+  EXPECT_EQ(shown["name"], "chat");
+  EXPECT_EQ(JsonOutput({"fork", store_, "tenant/chat", "--name", "tenant/twin"})["name"], "twin");
+  EXPECT_EQ(JsonOutput({"rename", store_, "tenant/twin", "x\\x2fy"})["name"], "x/y");
+  EXPECT_EQ(JsonOutput({"show", store_, "tenant/x\\x2fy"})["ns"], "tenant");
+  // In a JSON line with "ns" both are plain; what is reported goes into a line again.
+  const std::string line = R"({"branch":"p/q\\x41","ns":"u/v","tokens":[1]})";
+  std::vector<json> lines =
+      JsonLines(Output({"append", store_, "--create", "--json-lines", "--json"}, 0, line + "\n"));
+  EXPECT_EQ(lines[0]["branch"], "p/q\\x41");
+  lines[0].erase("id");
+  lines[0].erase("length");
+  lines[0]["tokens"] = {2};
+  lines = JsonLines(Output({"append", store_, "--json-lines", "--json"}, 0, lines[0].dump()));
+  EXPECT_EQ(lines[0]["length"], 2);
+  EXPECT_EQ(JsonOutput({"show", store_, "u\\x2fv/p\\x2fq\\x5cx41"})["length"], 2);
 }
 
 TEST_F(CliNames, NamespacesByWhatIsPrinted) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: `cairn objects` puts, lists, shows, reads and deletes objects under any keys, and tells
+// Property: `cairn objects` puts, lists, shows, reads and deletes objects under any keys, and says
 // what is wrong with what it is given. Method: the program on a store, as text and as JSON.
 #include "tests/tools/cli_fixture.h"
 
@@ -59,10 +59,57 @@ TEST_F(CliObjectsTest, ComesAndGoes) {
               "no object has the key \"page-7\"");
   ExpectError({"objects", "get", store_, "page-7"}, 3, "NotFound", "page-7");
   ExpectError({"objects", "stat", store_, "page-7"}, 3, "NotFound", "page-7");
-  // Branches know nothing of them.
+  // They are no branches.
   EXPECT_EQ(0u, JsonOutput({"ls", store_})["branches"].size());
   EXPECT_EQ(0u, JsonOutput({"namespaces", store_})["namespaces"].size());
   Output({"verify", store_});
+}
+
+// A store of objects looked empty in ls and tree, and stat and top counted branches and tokens.
+TEST_F(CliObjectsTest, AreShownAndCountedAsObjects) {
+  for (const std::string key : {"a", "b", "c"}) {
+    Output({"objects", "put", store_, key, "--page-bytes", "4096"}, 0, std::string(9000, 'x'));
+  }
+  Output({"objects", "put", store_, "d", "--ns", "t/u"}, 0, "1");
+  for (const bool with_branch : {false, true}) {
+    if (with_branch) Output({"append", store_, "chat", "--create", "1", "2", "3", "4", "5"});
+    const json stat = JsonOutput({"stat", store_});
+    EXPECT_EQ(4, stat["objects"]);
+    EXPECT_EQ(with_branch ? 1 : 0, stat["branches"]);
+    EXPECT_EQ(with_branch ? 1 : 0, stat["nodes"]);
+    EXPECT_EQ(with_branch ? 5 : 0, stat["tokens"]);
+    const json top = JsonLines(Output({"top", store_, "--count", "1", "--json"}))[0];
+    EXPECT_EQ(4, top["objects"]);
+    EXPECT_EQ(with_branch ? 1 : 0, top["branches"]);
+    EXPECT_EQ(with_branch ? 5 : 0, top["tokens"]);
+    for (const char* command : {"ls", "tree"}) {
+      const json listed = JsonOutput({command, store_})["objects"];
+      ASSERT_EQ(2u, listed.size()) << command;
+      EXPECT_EQ("", listed[0]["name"]);
+      EXPECT_EQ(3, listed[0]["objects"]);
+      EXPECT_EQ("t/u", listed[1]["name"]);
+      const std::string text = Output({command, store_});
+      EXPECT_NE(std::string::npos, text.find("\nt\\x2fu ")) << text;
+      EXPECT_EQ(with_branch, text.find("chat") != std::string::npos) << text;
+    }
+  }
+  EXPECT_EQ(1u, JsonOutput({"ls", store_, "--ns", "t/u"})["objects"].size());
+  EXPECT_EQ("1", Output({"objects", "get", store_, "d", "--ns", "t\\x2fu"}));
+}
+
+// On a terminal alone. Method: script makes one; the pipe pauses in its middle.
+TEST_F(CliObjectsTest, PutShowsItsProgress) {
+  if (std::system("script --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no script here";
+  const std::string slowly = "(head -c 1500000 /dev/zero; sleep 0.5; head -c 1500000 /dev/zero) | ";
+  const std::string put = std::string(CAIRN_BIN_DIR) + "/cairn objects put " + store_ + " big";
+  const std::string seen = (root_ / "seen").string();
+  ASSERT_EQ(
+      0, std::system(
+             ("script -qec '" + slowly + put + "' " + seen + " > /dev/null < /dev/null").c_str()));
+  EXPECT_NE(std::string::npos, ReadFile(seen).find(" read")) << ReadFile(seen);
+  const ToolResult piped = Cairn({"objects", "put", store_, "small"}, "x");
+  EXPECT_EQ("", piped.errors);
+  EXPECT_EQ(3000000, JsonOutput({"objects", "stat", store_, "big"})["bytes"]);
 }
 
 TEST_F(CliObjectsTest, Mistakes) {

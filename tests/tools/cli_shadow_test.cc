@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: `cairn shadow` makes, shows and drops the shadow of a branch, and tells what is wrong
+// Property: `cairn shadow` makes, shows and drops the shadow of a branch, and says what is wrong
 // with what it is given. Method: the program on a store that the library filled, as text and as
 // JSON.
 #include "base/codec/float16.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
 #include "cairn/kv_buffer.h"
 #include "cairn/store.h"
 #include "tests/support/status.h"
@@ -25,7 +25,7 @@ class CliShadowTest : public CliTest {
     model.groups = {LayerGroup::FullAttention(2, 2, 16, Dtype::kBf16)};
     model.groups[0].inv_freq = RotaryFrequencies(16, 10'000.0);
     KvBuffer kv(model, kTokens);
-    io::SimRandom random(1);
+    SeededRandom random(1);
     auto* const elements = reinterpret_cast<uint16_t*>(kv.bytes().data());
     for (size_t i = 0; i < kv.bytes().size() / 2; ++i) {
       elements[i] = ToBf16(static_cast<float>(random.Below(1000)) / 500.0F - 1.0F);

@@ -53,12 +53,12 @@ TEST(Readme, TheExamplesRun) {
   for (const std::string program : {"cairn-example", "cairn-example-c", "cairn-example-hybrid"}) {
     const std::string command = "cd " + std::string(pattern) + " && " CAIRN_BIN_DIR "/" + program;
     EXPECT_EQ(std::system(command.c_str()), 0) << program;
-    EXPECT_EQ(std::system(command.c_str()), 0) << program;  // The store is there already.
+    EXPECT_EQ(std::system(command.c_str()), 0) << program;  // The store exists already.
   }
   std::filesystem::remove_all(pattern);
 }
 
-// The default segment would make some 64 MiB of every command that writes.
+// The default segment would take about 64 MiB for every command that writes.
 TEST(Readme, TheCommandsRunAndTakeLittleRoom) {
   const std::string readme = ReadAll(cairn::testing::SourcePath("/README.md"));
   const size_t begin = readme.find("```sh\ncairn create ");

@@ -9,7 +9,7 @@
 namespace cairn::testing {
 
 struct ToolResult {
-  int exit_code = -1;  // -1: it did not end by itself.
+  int exit_code = -1;  // -1: it did not exit.
   std::string output;  // Standard output.
   std::string errors;  // Standard error.
 };

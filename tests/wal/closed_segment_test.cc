@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: an orderly close gives back what was not written of the last segment. A file that ends
-// behind its clean end is whole; one that ends anywhere else was cut, which is told.
+// behind its clean end is whole; one that ends anywhere else was cut, which is reported.
 // Method: logs on a simulated disk, closed, cut, damaged, and crashed at the end.
 #include <algorithm>
 
 #include "base/io/path.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/status.h"
 #include "tests/wal/log_test.h"
 #include "wal/constants.h"
@@ -170,7 +170,7 @@ TEST_F(ClosedSegmentTest, WithoutItsCleanEndItIsRefusedAndASalvageKeepsItsRecord
   ExpectPrefix(Recover(), 4);
 }
 
-// Whatever a power loss keeps of the end of a close: its records are there.
+// Whatever a power loss keeps of the end of a close: its records survive.
 TEST_F(ClosedSegmentTest, APowerLossInTheCloseLosesNothing) {
   uint64_t states = 0, short_ones = 0;
   fixture_.OpenLog();
@@ -204,12 +204,12 @@ TEST_F(ClosedSegmentTest, ATailThatWouldNotGoIsTold) {
   fixture_.options.observer = &observer;
   fixture_.OpenLog();
   Append(1000);
-  machine_.disk->AddFault(
-      {.when =
-           [](const io::SimOperation& op) {
-             return op.op == io::SimOp::kTruncate && op.path == SegmentPath("log", 1);
-           },
-       .error = EIO});
+  machine_.disk->AddFault({.when =
+                               [](const io::SimOperation& op) {
+                                 return op.op == io::SimOp::kTruncate &&
+                                        op.path == SegmentPath("log", 1);
+                               },
+                           .error = EIO});
   ASSERT_OK(fixture_.log->Close());
   EXPECT_EQ(observer.Count("the end of a segment is not given back"), 1U);
   fixture_.log.reset();

@@ -9,11 +9,11 @@
 namespace cairn::wal {
 namespace {
 
-// A disk after a crash, and what the user had been told by then.
+// A disk after a crash, and what was acknowledged to the user by then.
 struct CrashState {
   std::unique_ptr<io::SimDisk> disk;
   std::string what;
-  uint64_t acknowledged = 0;   // Must be there.
+  uint64_t acknowledged = 0;   // Must survive.
   uint64_t first_segment = 1;  // The log start that the user has made durable.
 };
 
@@ -55,7 +55,7 @@ void CollectCrashes(const io::SimDisk& disk, const io::SimOperation& operation,
 // Whatever a caller may do to a log, drawn from the seed.
 class Workload {
  public:
-  Workload(LogFixture& fixture, RunFacts& facts, io::SimRandom& random, bool large_records)
+  Workload(LogFixture& fixture, RunFacts& facts, SeededRandom& random, bool large_records)
       : fixture_(fixture), facts_(facts), random_(random), large_(large_records) {}
 
   void Step() {
@@ -112,7 +112,7 @@ class Workload {
 
   LogFixture& fixture_;
   RunFacts& facts_;
-  io::SimRandom& random_;
+  SeededRandom& random_;
   const bool large_;
 };
 
@@ -126,7 +126,7 @@ void Run(io::SimWorld& machine, LogFixture& fixture, const CrashPlan& plan, int 
   machine.disk->set_on_operation([&](const io::SimOperation& operation) {
     CollectCrashes(*machine.disk, operation, plan, thorough, facts, states);
   });
-  io::SimRandom random(plan.seed * 77 + static_cast<uint64_t>(steps));
+  SeededRandom random(plan.seed * 77 + static_cast<uint64_t>(steps));
   fixture.OpenLog(std::move(recovered));
   facts.log = fixture.log.get();
   Workload workload(fixture, facts, random, plan.large_records);
@@ -177,7 +177,7 @@ class Checker {
     io::World world{std::move(state.disk), fixture.world.scheduler};
     auto& disk = static_cast<io::SimDisk&>(*world.files);
     std::string change;
-    std::map<std::string, std::vector<std::byte>> before;  // Of written files.
+    std::map<std::string, std::vector<std::byte>> before;  // Written files.
     disk.set_on_operation([&](const io::SimOperation& operation) {
       if (operation.op == io::SimOp::kWrite) {
         auto content = disk.ReadRaw(operation.path);
@@ -244,7 +244,7 @@ class Checker {
           for (CrashState& next : states) {
             ++report_.crashes;
             next.what = state.what + "; then " + next.what;
-            // Before anything new is acknowledged, at least the old is there.
+            // Before anything new is acknowledged, at least the old survives.
             next.acknowledged = std::max(next.acknowledged, found.log.last_sequence);
             CheckOne(next, fixture, false);
           }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 
 namespace cairn::wal {
@@ -16,8 +16,8 @@ namespace cairn::wal {
 struct CrashPlan {
   uint64_t seed = 1;
   int steps = 30;                // Appends and other calls of the run.
-  size_t all_subsets_up_to = 5;  // With so many unsynced changes, every subset of them is tried...
-  int random_choices = 3;        // ...and always so many random ones, with torn writes.
+  size_t all_subsets_up_to = 5;  // Up to this many unsynced changes, every subset is tried...
+  int random_choices = 3;        // ...and always this many random ones, with torn writes.
   int second_crash_every = 50;   // After this many-th recovery the log goes on, and crashes again.
   SyncMethod sync_method = SyncMethod::kFdatasync;
   bool large_records = false;

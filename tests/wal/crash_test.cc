@@ -7,7 +7,7 @@
 // unsynced writes (and random torn ones). A disk that lies shows that the check can fail.
 #include <gtest/gtest.h>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/wal/crash_enumeration.h"
 

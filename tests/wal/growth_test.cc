@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/status.h"
 #include "tests/wal/log_test.h"
 #include "wal/constants.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: the log's memory grows as it is touched ahead, by as much as was missing; an append
-// that is faster takes the oldest chunk that nobody pins, and untouched memory only where there is
-// none; Clear gives back all, also what is just being touched.
+// Property: the log's memory grows as it is touched ahead, by the missing amount; an append that is
+// faster takes the oldest chunk that nobody pins, and untouched memory only where there is none;
+// Clear gives back all, also what is just being touched.
 
 #include "wal/hot_tail.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: an error of the device is told as what it is, by path. It is never taken for damage or
-// for the end of the log, nothing is lost by it, and when it is over everything goes on: while a
+// Property: an error of the device is reported as what it is, by path. It is never taken for damage
+// or for the end of the log, nothing is lost by it, and when it is over everything goes on: while a
 // log is recovered, salvaged, opened, followed or copied.
 // Method: a simulated disk of which one operation fails, looks and reads too; each in turn.
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
 #include "tests/support/strike.h"
@@ -82,7 +82,7 @@ class IoErrorsTest : public ::testing::Test {
   }
   void FlipPayload(const Location& where) { Flip(where, where.offset + where.bytes - 100); }
   void FlipRecordHeader(const Location& where) { Flip(where, where.offset + 12); }
-  // Of a record that is the first of its group.
+  // REQUIRES: the record is the first of its group.
   void FlipGroupHeader(const Location& where) {
     Flip(where, where.offset - sizeof(GroupHeader) + 40);
   }
@@ -105,8 +105,8 @@ class IoErrorsTest : public ::testing::Test {
     }
   }
 
-  // Whatever fails while what stands on the disk is recovered is told, and after it recovery finds
-  // what it finds without. So does one whose records are refused. Gives what that is.
+  // Whatever fails during the recovery of the disk is reported, and a later recovery finds what it
+  // finds without the failure. So does one whose records are refused. Gives what that is.
   Recovered RecoverWithErrors(const RecoveryOptions& options) {
     Recovered whole = RecoverIn({Clone(), machine_.scheduler}, options);
     const uint64_t failures =
@@ -142,7 +142,7 @@ class IoErrorsTest : public ::testing::Test {
 
   io::SimWorld machine_;
   LogFixture fixture_;
-  std::string failed_;  // Of FailEach: the operation.
+  std::string failed_;  // The operation of FailEach.
 };
 
 // ---------------------------------------------------------------- recovery
@@ -228,7 +228,7 @@ TEST_F(IoErrorsTest, ALogThatWasClosed) {
   ExpectRecords(RecoverWithErrors(Options()), 2);
 }
 
-// A segment that was never synced may have lost its header, whatever more of it is there.
+// A segment that was never synced may have lost its header, whatever else of it survives.
 TEST_F(IoErrorsTest, ALastSegmentWithoutAHeader) {
   fixture_.OpenLog();
   for (int i = 0; i < 15; ++i) Append(12'000);
@@ -447,7 +447,7 @@ TEST_F(IoErrorsTest, ALogForReadingGoesOnFromWhatItHad) {
   EXPECT_EQ(log->Segments().size(), before.log.segments.size());
   EXPECT_EQ(log->last_reserved_sequence(), 5u);
   EXPECT_FAILS(log->OpenSegment(3), StatusCode::kNotFound);
-  // All that there is to know of the files a recovery has told.
+  // A recovery has reported all that there is to know of the files.
   machine_.disk->AddFault(
       {.when = [](const io::SimOperation&) { return true; }, .error = kEio, .persistent = true});
   EXPECT_OK(log->Follow(after.log));

@@ -314,7 +314,7 @@ TEST_F(LogTest, UnfinishedAndForeignFilesAreHandled) {
     ASSERT_TRUE(fixture_.world.files->Open(path, {.write = true, .create = true}).ok());
   };
   touch("log/spare-0000000000000009.log.tmp");
-  touch("log/spare-0000000000000001.log");  // Of no length: not usable.
+  touch("log/spare-0000000000000001.log");  // No length: not usable.
   touch("log/notes.txt");
   fixture_.OpenLog();
   ASSERT_TRUE(Durable(Append(10)).ok());

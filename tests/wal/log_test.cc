@@ -50,7 +50,7 @@ TEST_F(LogTest, NobodyWaitingIsWrittenAfterTheTimer) {
   Append(100);
   RunFor(90 * kMs);
   EXPECT_EQ(log().written_sequence(), 1u);
-  RunFor(20 * kMs);  // ...and is there all the same.
+  RunFor(20 * kMs);  // ...and still wakes in time.
   EXPECT_EQ(log().written_sequence(), 2u);
   EXPECT_EQ(log().durable_sequence(), 1u);
   EXPECT_EQ(log().counters().led_by_thread, 1u);
@@ -269,7 +269,7 @@ TEST_F(LogTest, HotTailServesPublishedRecordsUntilItIsRecycled) {
   const std::vector<std::byte> copy(pinned.bytes.begin(), pinned.bytes.end());
   EXPECT_EQ(log().FindHot({1, 1, 4096}, 1 << 20).owner, nullptr);  // More than there is.
   EXPECT_EQ(log().FindHot({9, 1, 4096}, 64).owner, nullptr);
-  EXPECT_EQ(log().FindHot({1, 2, 4096}, 64).owner, nullptr);  // Of another epoch.
+  EXPECT_EQ(log().FindHot({1, 2, 4096}, 64).owner, nullptr);  // Another epoch.
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(Durable(Append(30'000)).ok());
   // A pinned chunk is not written over, whatever came after.
   EXPECT_TRUE(std::equal(copy.begin(), copy.end(), pinned.bytes.begin()));
@@ -326,7 +326,7 @@ TEST_F(LogTest, PinnedMemoryOutlivesTheLog) {
   ASSERT_TRUE(Durable(Append(5000)).ok());
   const Pinned pinned = log().FindHot({1, 1, 4096}, 64);
   fixture_.log.reset();
-  EXPECT_EQ(static_cast<char>(pinned.bytes[8]), 'C');  // Of the group's magic.
+  EXPECT_EQ(static_cast<char>(pinned.bytes[8]), 'C');  // Begins the group's magic.
 }
 
 // ---------------------------------------------------------------- failures
@@ -597,7 +597,7 @@ TEST_F(LogTest, ASyncThatWasOvertakenLeavesNobodyAsleep) {
       machine_.scheduler->StartThread("slow", [&] { EXPECT_TRUE(Durable(second).ok()); });
   RunFor(1 * kMs);
   EXPECT_EQ(log().durable_sequence(), 1u);
-  ASSERT_TRUE(Durable(Append(600'000)).ok());  // Of its own group, so that it waits for nobody.
+  ASSERT_TRUE(Durable(Append(600'000)).ok());  // A group of its own, so that it waits for nobody.
   EXPECT_EQ(log().durable_sequence(), 3u);
   const uint64_t fourth = Append(600'000);
   ASSERT_TRUE(log().Wait(fourth, false, io::kNoDeadline).ok());

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "wal/log.h"
 

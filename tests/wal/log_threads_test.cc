@@ -13,8 +13,8 @@
 #include <deque>
 #include <mutex>
 
-#include "base/io/delayed_file_system.h"
-#include "base/io/sim_random.h"
+#include "base/core/seeded_random.h"
+#include "sim/delayed_file_system.h"
 #include "tests/support/log_fixture.h"
 
 namespace cairn::wal {
@@ -60,7 +60,7 @@ class LogThreadsTest : public ::testing::TestWithParam<Backend> {
 
 // Each thread appends records of its own, in every way there is.
 void AppendFrom(LogFixture& fixture, std::mutex& mutex, uint64_t thread, int count) {
-  io::SimRandom random(thread);
+  SeededRandom random(thread);
   Log& log = *fixture.log;
   for (int i = 0; i < count; ++i) {
     const bool large = random.Below(50) == 0;

@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "base/core/aligned_buffer.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "wal/format.h"
 #include "wal/segment_files.h"
@@ -225,7 +225,7 @@ TEST_F(RecoveryTest, DamagedHeaderBelowWhatWasSyncedIsCorruption) {
   for (int i = 0; i < 6; ++i) Append(5000);
   Kill();
   Locate();
-  // Of the group of record 2, then of the record itself: later groups say that it was synced.
+  // Damages the group of record 2, then the record itself: later groups say that it was synced.
   Flip(locations_[1], OffsetOf(1) - 64 + 40);
   ExpectCorruption(fixture_.RecoverAll(),
                    "0000000000000001.log: offset " + std::to_string(OffsetOf(1) - 64));

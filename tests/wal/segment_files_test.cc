@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: of what lies in the directory of a log exactly its own files are taken for its own, and
-// whether one of them was ever used is told or refused, never guessed.
+// whether one of them was ever used is reported or refused, never guessed.
 // Method: names beside the right ones, and a simulated disk whose calls fail one by one.
 #include "wal/segment_files.h"
 
@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "base/io/file_util.h"
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/status.h"
 #include "wal/constants.h"
 

@@ -2,14 +2,14 @@
 //
 // Property: bytes of a log that have their checksum and still cannot be right are refused by file
 // and offset, or not used; so no writer's mistake is taken for data. A device that cannot be read
-// is told as that, and not as damage.
-// Method: headers, groups and footers of logs on a simulated disk are changed and sealed anew.
+// is reported as that, and not as damage.
+// Method: headers, groups and footers of logs on a simulated disk are changed and sealed again.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
 
-#include "base/io/sim_world.h"
+#include "sim/world.h"
 #include "tests/support/log_fixture.h"
 #include "tests/support/status.h"
 #include "wal/format.h"
@@ -197,8 +197,8 @@ TEST_F(WrongContentsTest, ADamagedGroupThatTheNextSegmentVouchesFor) {
                Path(2) + " says that everything up to 1 was synced");
 }
 
-// One that is not used is told from one that is by a damaged group, which the footer still proves
-// and the walk meets.
+// An unused footer differs from a used one at a damaged group: a used one proves it, a walk stops
+// at it.
 TEST_F(WrongContentsTest, FootersThatDoNotFitTheirSegment) {
   for (int i = 0; i < 40; ++i) Append(12'000);
   Kill();
@@ -319,7 +319,7 @@ TEST_F(WrongContentsTest, AReadErrorIsNoDamage) {
   FailRead(1, trailer->footer_offset);
   EXPECT_FAILS(Recover().status, StatusCode::kIoError, Path(1));
   ExpectPrefix(Recover(), 70);
-  // Of the first group no more is read with the header than its first block.
+  // The first group is read no further than its first block with the header.
   FailRead(1, kFirstGroupOffset);
   EXPECT_OK(Recover().status);
   machine_.disk->ClearFaults();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// append-at-cap: what durable appends notice of a store that is full, and evicts for each what was
-// not used for longest, beside a store that has room for all.
+// append-at-cap: durable appends to a full store, which evicts the least recently used content for
+// each, beside a store that has room for all.
 
 #include <algorithm>
 #include <chrono>
@@ -16,7 +16,7 @@ namespace cairn::bench {
 namespace {
 
 constexpr uint64_t kTokenBytes = 128 << 10;
-constexpr uint64_t kTurnTokens = 64;  // Of a conversation; then another one begins.
+constexpr uint64_t kTurnTokens = 64;  // A conversation's length; then another one begins.
 constexpr double kLongUs = 50'000;    // A user would call more a hitch.
 
 // One conversation after the other.

@@ -34,7 +34,7 @@ inline double Median(std::vector<double> samples) { return Quantile(std::move(sa
 struct Config {
   std::string dir = "cairn-bench.tmp";
   bool json = false;
-  double seconds = 6;    // Of measuring, all arms together.
+  double seconds = 6;    // Measuring time, all arms together.
   uint32_t rounds = 24;  // Blocks of each arm.
   uint32_t pool_segments = 16;
   uint64_t segment_bytes = 64ull << 20;
@@ -63,7 +63,7 @@ struct Config {
   std::string trace_file{};
   std::string trace_durability = "power";
   uint64_t kv_bytes_per_token = 2048;
-  uint32_t block_tokens = 512;  // Of .jsonl files.
+  uint32_t block_tokens = 512;  // For .jsonl files.
   uint32_t sessions_at_once = 8;
   uint64_t limit_requests = 0, limit_bytes = 4ull << 30;
   uint64_t max_bytes = UINT64_MAX;
@@ -72,10 +72,10 @@ struct Config {
   uint64_t sweep_size_max = 10'000;
   // load.
   std::string load_name = "burst";
-  uint64_t load_bytes = 0;  // Of KV a run; 0: the case's own.
+  uint64_t load_bytes = 0;  // KV bytes per run; 0: the case's own.
   // peers.
   uint64_t peer_bytes = 256ull << 20;  // Other sizes follow from it.
-  double peer_seconds = 3;             // Of each work, all arms together.
+  double peer_seconds = 3;             // Time per workload, all arms together.
   uint32_t peer_rounds = 6;
   std::string gpu_device = "cuda:0";  // gpu.
 };
@@ -100,7 +100,7 @@ struct Arm {
   };
   std::vector<Block> blocks{};
   std::vector<double> op_us{}, inner_us{};
-  double cpu_s = 0;     // Of the whole process while the arm's blocks ran.
+  double cpu_s = 0;     // The whole process while the arm's blocks ran.
   uint64_t faults = 0;  // Minor page faults, likewise.
 
   double p50_us() const { return Median(op_us); }
@@ -124,8 +124,8 @@ Ratio RatioOfP50(const Arm& numerator, const Arm& denominator);
 // The same for another quantile of all operations.
 Ratio RatioOfQuantile(const Arm& numerator, const Arm& denominator, double quantile);
 Ratio RatioOfP50ToInner(const Arm& numerator, const Arm& denominator);  // p50 to inner p50.
-Ratio RatioOfUnits(const Arm& numerator, const Arm& denominator);       // Of rates, units a second.
-Ratio RatioOfBytes(const Arm& numerator, const Arm& denominator);       // Of rates, bytes a second.
+Ratio RatioOfUnits(const Arm& numerator, const Arm& denominator);  // Compares units per second.
+Ratio RatioOfBytes(const Arm& numerator, const Arm& denominator);  // Compares bytes per second.
 
 // The results of a benchmark: text for people or one JSON object. Names are stable.
 class Report {

@@ -21,7 +21,7 @@ namespace {
 
 using Page = std::span<const std::byte>;
 
-// The clock costs a hundredth of coding so many pages of 32 KiB.
+// The clock costs a hundredth of coding this many pages of 32 KiB.
 constexpr size_t kPagesPerOp = 8;
 constexpr size_t kBlockTokens = 4096;
 

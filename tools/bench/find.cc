@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kPrompts = 48;      // Asked for in turns; three of them are unknown.
 constexpr uint64_t kColdPrompts = 16;  // Each by an opening of its own.
-constexpr uint64_t kAppends = 4000;    // Of 16 tokens, for what an append costs.
+constexpr uint64_t kAppends = 4000;    // Appends of 16 tokens, to measure an append's cost.
 constexpr uint64_t kAppendBlocks = 40;
 constexpr uint64_t kAppendTokens = 16;
 constexpr double kCompleteUs = 600e6;  // Then it does not come.

@@ -63,7 +63,7 @@ void FindSet::AddForks() {
   const double mean = static_cast<double>(shape_.tokens - std::min(shape_.tokens, tokens_)) /
                       static_cast<double>(shape_.branches - trunks);
   for (uint32_t i = trunks; i < shape_.branches; ++i) {
-    // Three of four leave a trunk, the others any branch that is there.
+    // Three of four leave a trunk, the others any existing branch.
     const double draw = Uniform(shape_.seed, Draw::kParent, i, 0);
     const bool of_trunk = draw < 0.75;
     const auto parent = static_cast<uint32_t>(of_trunk ? Zipf(draw / 0.75, trunks)

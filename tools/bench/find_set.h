@@ -10,8 +10,8 @@
 // of about 1 / (r + 1). Prompts begin as a branch does, popular ones more often (Zipf again), and
 // end with ids that nobody has.
 //
-// Everything follows from the seed. Ids are computed on request, some 15 ns each; only 24 bytes are
-// kept for each branch.
+// Everything follows from the seed. Ids are computed on request, about 15 ns each; only 24 bytes
+// are kept for each branch.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class FindSet {
   struct Prompt {
     std::vector<TokenId> ids{};
     uint32_t branch = 0;   // Begins like the prompt...
-    uint64_t matched = 0;  // ...with so many ids, and no other branch with more.
+    uint64_t matched = 0;  // ...with this many ids, and no other branch with more.
   };
 
   explicit FindSet(const FindShape& shape);

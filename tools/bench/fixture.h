@@ -15,7 +15,7 @@
 
 namespace cairn::bench {
 
-// Opens or creates the store at `path`, and tells the report its backend and sync method.
+// Opens or creates the store at `path`, and notes its backend and sync method in the report.
 Result<Store> OpenStore(const std::string& path, Options options, Report* report);
 
 // Blocks until the segments in stock number `segments` (0: any) and none is being made any more,
@@ -53,9 +53,9 @@ class Writer {
   const KvView* view_ = nullptr;
 };
 
-// Appends as much as the log keeps in memory, so that later measurements reuse memory like a store
-// that has run for long. The first touch of a page can cost more than the append: on a virtual
-// machine that hands free memory back to its host, 2 s a GiB were seen.
+// Appends what the log keeps in memory, so that later measurements reuse memory like a store that
+// has run for long. The first touch of a page can cost more than the append: on a virtual machine
+// that hands free memory back to its host, 2 s a GiB were seen.
 Status FillHotTail(Store& store, Writer& writer, const Options& options);
 
 // Runs `work` in a child process, which ends as in a crash; returns the result of `work`. The

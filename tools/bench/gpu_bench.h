@@ -23,7 +23,7 @@ namespace cairn::bench {
 // How much each part moves. On a card a batch takes milliseconds, and exceeds what caches hold.
 struct GpuSizes {
   uint64_t copied_bytes;   // The largest copy.
-  uint32_t frames;         // Of 64 KiB unpacked, a launch.
+  uint32_t frames;         // Frames per launch, 64 KiB unpacked each.
   uint32_t launches;       // A batch.
   uint32_t table_entries;  // That check_table looks at.
   uint64_t session_bytes;  // That is restored.
@@ -94,7 +94,7 @@ class GpuBench {
 Status BenchGpuCopies(GpuBench& bench);
 Status BenchGpuKernels(GpuBench& bench);
 Status BenchGpuRestores(GpuBench& bench, const std::string& scratch);
-// Of `cairn-bench shadow-step`.
+// Runs `cairn-bench shadow-step`.
 Status BenchShadowStep(GpuBench& bench, const std::string& scratch);
 
 }  // namespace cairn::bench

@@ -22,7 +22,7 @@ inline constexpr uint32_t kGpuHeads = 8;
 class PagedFrames {
  public:
   Status Make(GpuBench& bench, uint32_t frames);
-  std::byte* Base(uint32_t frame) const;  // Of its layer and head.
+  std::byte* Base(uint32_t frame) const;  // The base of its layer and head.
   gpu::WantedRows Rows(uint32_t count) const { return gpu::DescribeRows(group_, 0, 0, count); }
   const gpu::PagedView& plane() const { return plane_; }
   const gpu::PagedView* views() const { return views_; }  // On the device; the one.
@@ -52,7 +52,7 @@ class PackedFrames {
   Status Make(GpuBench& bench, const PagedFrames& paged, const KvPool& source,
               const GpuCoding& coding, uint32_t count);
   double packed_share() const { return packed_share_; }  // Packed bytes to raw ones.
-  // Unpacks the first `count` so many times.
+  // Unpacks the first `count` this many times.
   Arm MakeArm(GpuBench& bench, const std::string& name, uint32_t count, uint32_t launches) const;
 
  private:

@@ -71,7 +71,7 @@ class Session {
 
   uint64_t bytes() const { return source_.bytes().size(); }
   double stored_share() const { return stored_share_; }
-  double hot_share() const { return hot_share_; }  // Of the last restore.
+  double hot_share() const { return hot_share_; }  // Tells of the last restore.
   std::byte* memory() const { return memory_; }
 
   Status Write() {

@@ -22,11 +22,11 @@ namespace {
 
 constexpr double kModelLayers = 32;
 constexpr double kWeightBytes = 16.06e9;
-constexpr double kMemoryShare = 0.9;  // Of the card's, as engines have it by default.
+constexpr double kMemoryShare = 0.9;  // Engines use this part of a card by default.
 constexpr uint64_t kPortion = 1024;   // Tokens of an append.
-constexpr uint32_t kQuerySets = 16;   // Of as many steps; then from the beginning.
+constexpr uint32_t kQuerySets = 16;   // One per step; then from the first again.
 
-// Of the layers that are stored and stepped through; a card's figures are those of four.
+// Sizes of the layers that are stored and stepped through; a card's figures are those of four.
 struct Shape {
   uint32_t layers, heads, channels, query_heads;
   uint64_t tokens;
@@ -64,7 +64,7 @@ class ShadowStepBench {
   }
 
  private:
-  // Of one position of one layer, keys and values.
+  // The bytes of one position of one layer, keys and values.
   uint64_t LayerRowBytes() const { return uint64_t{shape_.heads} * shape_.channels * 2 * 2; }
   uint64_t FullBytes() const { return shape_.tokens * shape_.layers * LayerRowBytes(); }
 
@@ -125,7 +125,7 @@ class ShadowStepBench {
     return queries_ + (step % kQuerySets * shape_.layers + layer) * of_layer;
   }
 
-  // A copy of half as many bytes, which reads and writes as much as attention reads.
+  // A copy of half as many bytes, which reads and writes together what attention reads.
   Status Pass(uint64_t bytes) {
     const gpu::CopyPiece piece{pass_ + bytes / 2, pass_, bytes / 2};
     return bench_.device().Copy(stream_, {&piece, 1});
@@ -166,7 +166,7 @@ class ShadowStepBench {
     return Status::Ok();
   }
 
-  // Of all layers of the model.
+  // Extrapolates to all layers of the model.
   double TokensPerSecond(double step_us, double sequence_bytes, double memory_rate) const {
     const double room =
         static_cast<double>(bench_.device().info().memory_bytes) * kMemoryShare - kWeightBytes;

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/core/check.h"
-#include "base/io/delayed_file_system.h"
 #include "base/io/world.h"
+#include "sim/delayed_file_system.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/raw.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kTokenBytes = 2 << 10;
 constexpr size_t kWriters = 8;
-constexpr uint64_t kCommitsPerOp = 256;  // Of all writers together.
+constexpr uint64_t kCommitsPerOp = 256;  // All writers together.
 
 using Writers = std::vector<std::unique_ptr<Writer>>;
 
@@ -100,7 +100,7 @@ Status RunAppendGroup(const Config& config, const std::string& scratch, Report* 
   threads.op = [&](double*) { return CommitByThreads(writers); };
   Arm tickets{.name = "eight tickets", .units_per_op = kCommitsPerOp};
   tickets.op = [&](double*) { return CommitByTickets(writers); };
-  uint64_t groups = 0, records = 0;  // Of the tickets' arm, to see how many commits a group held.
+  uint64_t groups = 0, records = 0;  // The tickets' arm: how many commits a group held.
   auto raws = RawAppenders(*raw_file, pool, 1);
   std::vector<Arm*> arms = {&one, &threads, &tickets};
   for (auto& raw : raws) arms.push_back(&raw->arm());

@@ -76,7 +76,7 @@ Result<KvPages> KvOfFile(const std::string& path, const std::string& shape) {
       static_cast<size_t>(end) != shape.size()) {
     return Refused("--shape " + shape + ": four numbers L,H,T,D are expected");
   }
-  constexpr uint32_t kLargest = 1 << 16;  // Of each; far from where products overflow.
+  constexpr uint32_t kLargest = 1 << 16;  // The limit of each; far from where products overflow.
   for (const uint32_t n : {plane.layers, plane.heads, plane.channels}) {
     if (n < 1 || n > kLargest) return Refused("--shape " + shape + ": out of range");
   }

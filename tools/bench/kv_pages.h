@@ -30,7 +30,7 @@ struct KvPlane {
 struct KvPages {
   std::string origin{};
   std::vector<KvPlane> planes{};
-  std::vector<uint32_t> token_ids{};  // Of the own model's text; empty for a file.
+  std::vector<uint32_t> token_ids{};  // The own model's text; empty for a file.
 };
 
 // K (after rotary encoding) and V of the first `tokens` tokens of the own model's held-out text.

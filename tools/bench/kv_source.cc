@@ -142,7 +142,7 @@ void ListPieces(const ModelSpec& model, const KvView& view, std::vector<Piece>* 
   pieces->clear();
   const GroupView& group = view.groups[0];
   const LayerGroup& shape = model.groups[0];
-  std::vector<int64_t> token_offsets;  // Of each position, before the head is added.
+  std::vector<int64_t> token_offsets;  // One per position, before the head is added.
   for (uint32_t layer = 0; layer < shape.layers; ++layer) {
     for (size_t p = 0; p < shape.planes.size(); ++p) {
       const PlaneView& plane = group.planes[p];

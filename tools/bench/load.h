@@ -22,7 +22,7 @@ struct Work {
   std::function<Status()> at_end{};  // Counts in the rate and not as an op: what makes all durable.
 };
 
-// Of several runs of one kind.
+// Runs work of one kind several times and sums it up.
 class Load {
  public:
   // Runs it with threads of its own. Any failure ends it.
@@ -34,7 +34,7 @@ class Load {
   const std::vector<double>& rates() const { return gb_per_s_; }
   double cpu_s_per_gb() const { return cpu_s_ / gb_; }
   double device_bytes_per_byte() const { return device_bytes_ / (gb_ * 1e9); }
-  // Of the second half of each run: until then memory is touched for the first time.
+  // Counts the second half of each run: until then memory is touched for the first time.
   double faults_per_gb() const { return faults_ / (gb_ / 2); }
 
   double all_faults_per_gb() const { return all_faults_ / gb_; }

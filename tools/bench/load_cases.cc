@@ -22,13 +22,13 @@ struct LoadCase {
   const char* name;
   uint32_t threads;
   uint64_t token_bytes;
-  uint64_t tokens;              // An append.
-  uint64_t total_bytes;         // Of KV, a run.
-  uint64_t log_bytes_max;       // 0: the default.
-  bool seals;                   // False: the background is paused.
-  uint64_t appends_per_branch;  // 0: one branch a thread. Else branches of so many, not durable
-                                // until all is flushed.
-  bool forks;                   // Each append goes to a new fork of one session.
+  uint64_t tokens;         // An append.
+  uint64_t total_bytes;    // KV bytes per run.
+  uint64_t log_bytes_max;  // 0: the default.
+  bool seals;              // False: the background is paused.
+  // 0: one branch per thread. Else branches of this many, not durable until all is flushed.
+  uint64_t appends_per_branch;
+  bool forks;  // Each append goes to a new fork of one session.
 };
 
 constexpr uint64_t kGiB = 1ull << 30;
@@ -101,7 +101,7 @@ class LoadRun {
   }
 
   using RawFiles = std::vector<std::unique_ptr<RawFile>>;
-  // One a thread.
+  // One per thread.
   Status MakeRawFiles(const std::string& name, uint64_t bytes, bool written, RawFiles* files) {
     for (uint32_t i = 0; i < case_.threads; ++i) {
       CAIRN_ASSIGN_OR_RETURN(files->emplace_back(),

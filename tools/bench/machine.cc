@@ -124,7 +124,7 @@ uint64_t ProcessMinorFaults() {
 }
 
 uint64_t AllocatedBytes(const std::string& directory) {
-  constexpr uint64_t kUnitBytes = 512;  // Of st_blocks.
+  constexpr uint64_t kUnitBytes = 512;  // st_blocks counts these.
   uint64_t blocks = 0;
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(directory, error)) {

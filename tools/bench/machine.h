@@ -24,7 +24,7 @@ uint64_t ResidentBytes();    // Memory of the process.
 uint64_t ProcessBytesWritten();
 
 uint64_t ProcessMinorFaults();    // All threads, by getrusage.
-// Of all files below `directory`: blocks that they hold.
+// Adds up the blocks that all files below `directory` hold.
 uint64_t AllocatedBytes(const std::string& directory);
 
 // Asks the kernel to forget cached pages of all files below `directory`.

@@ -158,7 +158,7 @@ void AddCommonOptions(CLI::App& app, Config& config) {
       ->check(CLI::Range(uint64_t{16} << 20, kNumberMax));
 }
 
-// Of benchmarks that compare arms, block by block.
+// Options of benchmarks that compare arms, block by block.
 void AddArmOptions(CLI::App& app, Config& config) {
   app.add_option("--seconds", config.seconds, "Time to measure, all arms together")
       ->check(CLI::Range(0.001, 86'400.0));

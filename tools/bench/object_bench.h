@@ -24,7 +24,7 @@ inline constexpr int kLooks = 200;
 std::string KeyAt(uint64_t i);
 std::vector<std::string> KeysFrom(uint64_t first, uint64_t count);
 
-// One file a key, as LMCache's fs backend and SGLang's HiCacheFile do it: written beside and
+// One file per key, as LMCache's fs backend and SGLang's HiCacheFile do it: written beside and
 // renamed into place, read whole. Neither syncs anything; `synced` is what it takes to survive a
 // power cut: fdatasync of each file, and once for a batch fsync of the directory.
 class Files {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether keys are there, of --branches small objects: at once after an opening, by the index, and
-// once the directory knows all.
+// Whether keys exist, of --branches small objects: at once after an opening, by the index, and once
+// the directory knows all.
 #include <unistd.h>
 
 #include <algorithm>

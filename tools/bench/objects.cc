@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // objects: pages under keys, put and read in batches, beside the same bytes appended to a branch,
-// raw, and one file a key (object_bench.h); and whether keys are there, by the store and by the
-// file system.
+// raw, and one file per key (object_bench.h); and whether keys exist, by the store and by the file
+// system.
 
 #include <unistd.h>
 

@@ -25,14 +25,14 @@ class RadixTree {
   struct Node {
     Node* parent = nullptr;
     uint64_t begin = 0;  // So many ids are above.
-    uint64_t owner = 0;  // Of the path for which it was made.
+    uint64_t owner = 0;  // The path for which it was made.
     std::vector<TokenId> ids{};
     std::unordered_map<TokenId, std::unique_ptr<Node>> children{};  // By their first id.
     uint64_t end() const { return begin + ids.size(); }
   };
   struct Match {
     uint64_t length = 0;
-    uint64_t owner = 0;  // Of a path that begins so; 0 where the length is.
+    uint64_t owner = 0;  // A path that begins so; 0 where the length is.
   };
 
   Node* root() { return &root_; }

@@ -61,7 +61,7 @@ class Session {
     return checked_ ? Status::Ok() : Compare();
   }
 
-  // Of all restores: the part of the bytes that came from the store's memory.
+  // The part of the bytes of all restores that came from the store's memory.
   double hot_fraction() const {
     return static_cast<double>(hot_bytes_) / static_cast<double>(restored_bytes_);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // restore-set: sealed sessions that are restored one after the other, again and again: all of them
-// fit into the page cache, or are 1.3 times as much as it holds, or there is next to no cache.
+// fit into the page cache, or are 1.3 times what it holds, or there is next to no cache.
 
 #include <filesystem>
 #include <memory>

@@ -78,8 +78,8 @@ void SetUpCopy(Pair& pair, std::span<std::byte> target) {
   };
 }
 
-// Of copy to submit, kAllowanceUs taken off the latter. Never above 1: a call that needs less
-// than the allowance counts as fast as its copy.
+// The ratio of copy to submit, kAllowanceUs taken off the latter. Never above 1: a call that needs
+// less than the allowance counts as fast as its copy.
 Ratio NetRatio(const Pair& pair) {
   const auto net = [](double copy_us, double submit_us) {
     return copy_us / std::max(submit_us - kAllowanceUs, std::min(copy_us, submit_us));

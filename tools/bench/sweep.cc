@@ -14,13 +14,13 @@ namespace cairn::bench {
 namespace {
 
 constexpr char kPath[] = "/store";
-constexpr uint64_t kTokenBytes = 64;  // Of KV.
-constexpr int kTries = 3;             // Of every size; the smallest cost of each step counts.
+constexpr uint64_t kTokenBytes = 64;  // KV bytes per token.
+constexpr int kTries = 3;             // Runs per size; the smallest cost of each step counts.
 // Steps that cost less in all are as good as free: what is measured is then something else.
 constexpr double kLeastWork = 20'000;
 
-// Of the line that fits the logarithms best, over the last two powers of ten: below them what does
-// not grow would show.
+// The slope of the line that fits the logarithms best, over the last two powers of ten: below them
+// what does not grow would show.
 double Slope(const std::vector<double>& sizes, const std::vector<double>& costs) {
   const size_t first = sizes.size() - std::min<size_t>(sizes.size(), 3);
   CAIRN_CHECK(sizes.size() > 1);

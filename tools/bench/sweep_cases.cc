@@ -35,8 +35,8 @@ Status ListAll(const Store& store, const std::string& ns) {
 
 // ---------------------------------------------------------------- ops of a batch
 
-// Of five ops one each: a branch is made, forked, appended to, rewound, and the fork dropped. A
-// small size is repeated, so that there is something to measure.
+// Five ops, one of each kind: a branch is made, forked, appended to, rewound, and the fork dropped.
+// A small size is repeated, so that it can be measured.
 Status SweepBatch(SweepBed& bed) {
   const uint64_t repeated = std::max<uint64_t>(1, 1000 / bed.size());
   CAIRN_ASSIGN_OR_RETURN(Branch chat, bed.store().CreateBranch(bed.model(), Named("chat")));

@@ -37,7 +37,7 @@ struct TraceSession {
 // Session by session, so that a trace may be larger than memory. Not thread-safe.
 class TraceReader {
  public:
-  // `block_tokens` is that of .jsonl files, which do not tell. kNotFound or kIoError, naming the
+  // `block_tokens` is that of .jsonl files, which do not say it. kNotFound or kIoError, naming the
   // path.
   static Result<std::unique_ptr<TraceReader>> Open(const std::string& path, uint32_t block_tokens);
   virtual ~TraceReader() = default;

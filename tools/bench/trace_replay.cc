@@ -12,9 +12,9 @@
 namespace cairn::bench {
 namespace {
 
-constexpr uint64_t kAppendBytes = 2 << 20;   // Of a prompt, at most: prefill comes in chunks.
+constexpr uint64_t kAppendBytes = 2 << 20;   // A prompt comes in chunks, as prefill does.
 constexpr uint64_t kMaxAppendTokens = 2048;  // The same, where a token's KV is small.
-constexpr uint64_t kOutputTokens = 16;       // Of an output.
+constexpr uint64_t kOutputTokens = 16;       // Tokens of an output per append.
 constexpr uint64_t kSamplesPerRestore = 32;  // Positions compared of each piece.
 constexpr uint64_t kProgressSteps = 100;
 constexpr double kRoomWaitUs = 60e6;  // Then what the branches hold is more than fits.

@@ -29,7 +29,7 @@ namespace cairn::bench {
 
 struct ReplayTotals {
   uint64_t requests = 0, sessions = 0;
-  uint64_t input_tokens = 0, hit_tokens = 0;         // Of requests replayed.
+  uint64_t input_tokens = 0, hit_tokens = 0;         // In the requests replayed.
   uint64_t appended_tokens = 0, restored_bytes = 0;  // Outputs included.
   uint64_t forks = 0, rewinds = 0, drops = 0;
   uint64_t verified_tokens = 0;
@@ -55,7 +55,7 @@ class Replay {
   Status Run(Store& store, TraceReader& reader, const ReplayLimits& limits);
   const ReplayTotals& totals() const { return totals_; }
   uint64_t branches() const;
-  // Tokens on the paths of the branches that are there now, those shared counted once.
+  // Tokens on the paths of the branches that exist now, those shared counted once.
   Result<uint64_t> LiveTokens() const;
   // Restores, from `store`, which holds the same branches, up to one buffer of each and checks it.
   Status VerifyAll(Store& store);

@@ -29,8 +29,8 @@ Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument
 
 // One append, wherever it came from.
 struct Item {
-  std::string branch;
-  std::optional<std::string> ns;
+  std::string branch;             // As FindBranch takes it.
+  std::optional<std::string> ns;  // The same.
   std::string model;
   std::vector<TokenId> tokens;
   std::optional<Json> metadata;
@@ -38,9 +38,12 @@ struct Item {
 };
 
 Result<Json> ParseJson(const std::string& text, const char* what) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Bad(std::string(what) + " is not JSON: " + Excerpt(text));
-  return json;
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    return Bad(std::string(what) + ", column " + std::to_string(error.byte) +
+               ", is not JSON: " + Excerpt(text));
+  }
 }
 
 // {"branch":"x","ns":"","model":"","tokens":[1,2],"metadata":...,"expected_length":n}; what a line
@@ -59,7 +62,7 @@ Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments
     if (key == "branch" || key == "ns" || key == "model") {
       if (!value.is_string()) return wrong("a string");
       if (key == "ns") {
-        item.ns = value;
+        item.ns = NamespaceText(value.get<std::string>());
       } else {
         (key == "branch" ? item.branch : item.model) = value;
       }
@@ -67,7 +70,8 @@ Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments
       if (!value.is_array()) return wrong("an array of token ids");
       for (const Json& token : value) {
         if (!token.is_number_unsigned() || token.get<uint64_t>() > UINT32_MAX) {
-          return wrong("an array of token ids (0 to 4294967295)");
+          return Bad("\"tokens\"[" + std::to_string(item.tokens.size()) +
+                     "]: " + Excerpt(token.dump()) + " is no token id (0 to 4294967295)");
         }
         item.tokens.push_back(token.get<TokenId>());
       }
@@ -79,6 +83,10 @@ Result<Item> ParseLine(const std::string& line, const AppendArguments& arguments
     } else {
       return Bad("unknown key \"" + Excerpt(key) + "\"");
     }
+  }
+  // Beside its namespace a name is plain, as JSON has it.
+  if (json.contains("ns") && json.contains("branch") && !item.branch.starts_with('#')) {
+    item.branch = NameText(item.branch);
   }
   if (item.branch.empty()) return Bad("neither the line nor the arguments name a branch");
   return item;
@@ -119,7 +127,12 @@ class Appender {
       return Status(StatusCode::kNotFound,
                     std::string(branch.status().message()) + "; --create makes it");
     }
-    CAIRN_RETURN_IF_ERROR(CheckNewName(item.branch));
+    std::optional<std::string> ns;
+    if (item.ns.has_value()) {
+      CAIRN_ASSIGN_OR_RETURN(ns, ReadNamespace(*item.ns));
+    }
+    CAIRN_ASSIGN_OR_RETURN(BranchOptions options, ReadNewBranch(item.branch, ns));
+    options.durability = arguments_.durability;
     // Before anything is made, so that what fails leaves nothing.
     if (item.expected_length.value_or(0) != 0) {
       return Status(StatusCode::kConflict, std::string(branch.status().message()) +
@@ -127,9 +140,7 @@ class Appender {
                                                Plural(*item.expected_length, "token"));
     }
     CAIRN_ASSIGN_OR_RETURN(const ModelId model, ModelOf(item.model));
-    return store_->CreateBranch(
-        model,
-        {.name = item.branch, .ns = item.ns.value_or(""), .durability = arguments_.durability});
+    return store_->CreateBranch(model, options);
   }
 
   // A model of that name if one is registered, else a new one without KV.
@@ -211,9 +222,7 @@ Result<int> RunAppend(const AppendArguments& arguments, bool json) {
     item = ItemOf(arguments);
     if (!item.ok()) return item.status();
     if (arguments.tokens.empty()) {
-      for (std::string line; std::getline(std::cin, line);) {
-        CAIRN_RETURN_IF_ERROR(ParseTokens(line, &item->tokens));
-      }
+      CAIRN_RETURN_IF_ERROR(ReadTokens(std::cin, &item->tokens));
     }
   }
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
@@ -239,8 +248,9 @@ void AddAppendCommand(CLI::App& app, Session& session) {
       "  "
       "{\"branch\":\"x\",\"tokens\":[1,2],\"metadata\":{\"any\":\"JSON\"},\"expected_length\":0}\n"
       "\n"
-      "where \"ns\", \"model\", \"metadata\" and \"expected_length\" may be left out. Each is "
-      "reported as\n"
+      "where \"ns\", \"model\", \"metadata\" and \"expected_length\" may be left out. With "
+      "\"ns\" both it\n"
+      "and \"branch\" are plain names. Each is reported as\n"
       "soon as it is as durable as was asked for; the first that fails ends the command, and what\n"
       "was reported before it stays. A branch of a model with KV gets tokens, no KV.",
       "  cairn append notes chat --create 1 2 3\n"

@@ -38,14 +38,13 @@ Result<int> ChangeBranch(const ChangeArguments& arguments, bool json, Change cha
 }
 
 Result<int> RunFork(const ChangeArguments& arguments, bool json) {
-  CAIRN_RETURN_IF_ERROR(CheckNewName(arguments.name));
   return ChangeBranch(arguments, json, [&](Branch& branch) -> Result<BranchInfo> {
     CAIRN_ASSIGN_OR_RETURN(const BranchInfo source, branch.Info());
+    CAIRN_ASSIGN_OR_RETURN(const std::string name, ReadNewName(arguments.name, source.ns));
     CAIRN_ASSIGN_OR_RETURN(
         const Branch twin,
-        branch.ForkAt(
-            arguments.position.value_or(source.length),
-            {.name = arguments.name, .ns = source.ns, .durability = arguments.durability}));
+        branch.ForkAt(arguments.position.value_or(source.length),
+                      {.name = name, .ns = source.ns, .durability = arguments.durability}));
     return twin.Info();
   });
 }
@@ -58,9 +57,10 @@ Result<int> RunRewind(const ChangeArguments& arguments, bool json) {
 }
 
 Result<int> RunRename(const ChangeArguments& arguments, bool json) {
-  CAIRN_RETURN_IF_ERROR(CheckNewName(arguments.name));
   return ChangeBranch(arguments, json, [&](Branch& branch) -> Result<BranchInfo> {
-    CAIRN_RETURN_IF_ERROR(branch.Rename(arguments.name, arguments.durability));
+    CAIRN_ASSIGN_OR_RETURN(const BranchInfo info, branch.Info());
+    CAIRN_ASSIGN_OR_RETURN(const std::string name, ReadNewName(arguments.name, info.ns));
+    CAIRN_RETURN_IF_ERROR(branch.Rename(name, arguments.durability));
     return branch.Info();
   });
 }

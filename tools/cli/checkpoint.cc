@@ -8,6 +8,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress_bar.h"
+#include "tools/cli/store_files.h"
 
 namespace cairn::cli {
 
@@ -29,6 +30,7 @@ Result<int> RunCheckpoint(const CheckpointArguments& arguments, bool json) {
   const Status closed = store.Close();
   CAIRN_RETURN_IF_ERROR(made.status());
   CAIRN_RETURN_IF_ERROR(closed);
+  const FileSums files = SumAllFiles(arguments.target);
   if (json) {
     PrintJson({{"store", arguments.store},
                {"target", arguments.target},
@@ -36,14 +38,18 @@ Result<int> RunCheckpoint(const CheckpointArguments& arguments, bool json) {
                {"linked_tables", made->linked_tables},
                {"linked_bytes", made->linked_bytes},
                {"copied_tables", made->copied_tables},
-               {"copied_bytes", made->copied_bytes}});
+               {"copied_bytes", made->copied_bytes},
+               {"files", files.ToJson()},
+               {"own_allocated_bytes", files.allocated - files.shared},
+               {"shared_allocated_bytes", files.shared}});
     return kExitOk;
   }
   std::printf("%s: a copy of %s up to sequence %" PRIu64 "\n", arguments.target.c_str(),
               arguments.store.c_str(), made->sequence);
-  std::printf("  %s linked (with those of the index), %s shared with the store; %s copied\n",
-              Plural(made->linked_tables, "table").c_str(), BytesText(made->linked_bytes).c_str(),
-              BytesText(made->copied_bytes).c_str());
+  std::printf("  %s linked (with those of the index), %s of the log and of tables copied\n",
+              Plural(made->linked_tables, "table").c_str(), BytesText(made->copied_bytes).c_str());
+  std::printf("  %s: %s of its own, %s shared with the store\n", FilesText(files).c_str(),
+              BytesText(files.allocated - files.shared).c_str(), BytesText(files.shared).c_str());
   return kExitOk;
 }
 
@@ -56,7 +62,8 @@ void AddCheckpointCommand(CLI::App& app, Session& session) {
       "Make a copy of a store that opens by itself\n\n"
       "TARGET is absent or an empty directory. Sealed tables are hard links: they take no space\n"
       "until the store deletes its own, and damage to one is damage to both. Where TARGET is on\n"
-      "another volume they are copied. The log is copied. When the command ends the copy is\n"
+      "another volume they are copied. Of the log what is written in it is copied. When the "
+      "command ends the copy is\n"
       "durable; if it is interrupted, what is left at TARGET does not open and can be deleted.\n"
       "\n"
       "The copy is the same store at an earlier time and has its id. If both are written to, "

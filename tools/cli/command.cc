@@ -9,6 +9,7 @@
 #include "base/core/check.h"
 #include "base/io/file_util.h"
 #include "engine/manifest/manifest.h"
+#include "engine/store/store_directory.h"
 #include "tools/cli/output.h"
 
 namespace cairn::cli {
@@ -116,13 +117,20 @@ Options WritingOptions() {
 
 Result<Store> OpenForWriting(const std::string& path) { return OpenStore(path, WritingOptions()); }
 
+Result<io::World> WorldOfStore(const std::string& path) {
+  CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  const Status entered = engine::EnterDirectory(&world, path, /*create=*/false);
+  if (!entered.ok() && entered.code() != StatusCode::kNotFound) return entered;
+  return world;
+}
+
 Status ExplainOpen(const std::string& path, const Status& status) {
   if (status.code() == StatusCode::kInvalidArgument) {
     return Status(StatusCode::kCorruption, std::string(status.message()));
   }
   if (status.code() != StatusCode::kNotFound) return status;
   // A file of a store may be missing, too: that is damage.
-  CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  CAIRN_ASSIGN_OR_RETURN(const io::World world, WorldOfStore(path));
   const auto manifest = engine::ReadManifest(*world.files, path);
   if (manifest.status().code() != StatusCode::kNotFound) return io::MissingIsCorruption(status);
   return Status(StatusCode::kNotFound,

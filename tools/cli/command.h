@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/io/world.h"
 #include "cairn/store.h"
 
 namespace cairn::cli {
@@ -38,7 +39,7 @@ using Action = std::function<Result<int>()>;
 // How a command uses a store. The help of the program groups the commands by this.
 enum class Access : uint8_t {
   kLooks,            // Takes no lock and changes nothing in it: OpenForReading, or less.
-  kLooksUnlessTold,  // The same unless an option tells it to change something.
+  kLooksUnlessTold,  // The same unless an option makes it change something.
   kOwns,             // Makes it, or has its lock while it runs.
 };
 
@@ -46,7 +47,7 @@ enum class Access : uint8_t {
 struct Session {
   std::map<Access, std::vector<std::string>> commands;  // By name, as they were added.
   bool json = false;
-  Action action;  // Of the subcommand that was given.
+  Action action;  // What the given subcommand does.
 };
 
 // Declares a command below `app` with --json. `text` is its help: a first line for the list of
@@ -103,8 +104,9 @@ struct BranchArguments {
   std::string branch;             // See FindBranch.
   std::optional<std::string> ns;  // As given.
 };
-inline constexpr const char* kBranchHelp = "Name of the branch, NS/NAME, or '#ID'";
-inline constexpr const char* kNsHelp = "Namespace of the name; '' is the default one";
+inline constexpr const char* kBranchHelp = "The branch: NAME, NS/NAME, or '#ID'";
+inline constexpr const char* kNsHelp =
+    "Namespace, and BRANCH is a NAME in it; '' is the default one";
 void AddBranchArguments(CLI::App* command, BranchArguments* arguments);
 void AddDurabilityOption(CLI::App* command, Durability* durability);
 
@@ -129,8 +131,12 @@ Result<Store> OpenForReading(const std::string& path);
 Result<Store> OpenForWriting(const std::string& path);
 Options WritingOptions();
 
+// The machine, for a command that looks at the files of the store at `path`: no link within it is
+// followed. Also Ok if nothing exists there.
+Result<io::World> WorldOfStore(const std::string& path);
+
 // The error of opening the store at `path`, for a user who gave a path and no Options: kNotFound
-// tells how to make a store; if there is one, a file of it is missing, which is damage. So is
+// says how to make a store; if there is one, a file of it is missing, which is damage. So is
 // kInvalidArgument, as commands pass no invalid options: the files do not belong together.
 Status ExplainOpen(const std::string& path, const Status& status);
 // Replaces the library's `word` in the message by the command's option: `option`.

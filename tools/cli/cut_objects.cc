@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "engine/objects/object_names.h"
-#include "engine/tree/op.h"
-#include "engine/tree/reserved_names.h"
+#include "engine/tree/memory/op.h"
+#include "engine/tree/memory/reserved_names.h"
 
 namespace cairn::cli {
 
@@ -26,7 +26,7 @@ void CutObjects::Add(const wal::RecordView& view) {
 void CutObjects::Name(uint64_t branch, const std::string& name, uint64_t sequence) {
   const auto put = puts_.find(branch);
   if (put == puts_.end() || name.empty()) return;
-  engine::KeyRoom room;
+  engine::KeyCapacity room;
   const auto key = engine::KeyOfName(name, &room);
   if (sequence <= last_kept_ || !key.has_value()) {
     puts_.erase(put);

@@ -15,7 +15,7 @@ namespace cairn::cli {
 
 struct CutObject {
   std::string ns, key;
-  uint64_t sequence = 0;  // Of the record that is cut and made it an object.
+  uint64_t sequence = 0;  // The record that is cut and made it an object.
 };
 
 // Not thread-safe.

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/core/check.h"
+#include "base/io/file_util.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
 
@@ -38,7 +39,7 @@ const char* VerdictName(Verdict verdict) {
   return "unknown";
 }
 
-// `directory`, or the nearest directory above it that is there.
+// `directory`, or the nearest existing directory above it.
 Result<std::string> NearestDirectory(io::World& world, const std::string& directory) {
   std::filesystem::path path = directory;
   for (;;) {
@@ -75,6 +76,8 @@ Finding DirectoryFinding(const std::string& directory, const std::string& neares
 Result<int> RunDoctor(const DoctorArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   CAIRN_ASSIGN_OR_RETURN(const std::string checked, NearestDirectory(world, arguments.directory));
+  // What is in it may come from elsewhere, and the probes make files there.
+  CAIRN_RETURN_IF_ERROR(io::HoldDirectory(&world, checked));
   Findings findings;
   if (checked != arguments.directory) {
     findings.push_back(DirectoryFinding(arguments.directory, checked));
@@ -85,7 +88,7 @@ Result<int> RunDoctor(const DoctorArguments& arguments, bool json) {
   CheckHugePages(&findings);
   CheckGpu(&findings);
   CheckVolume(world, checked, &findings);
-  std::optional<SyncTimes> measured;
+  std::optional<SyncsMeasured> measured;
   if (arguments.probe) measured = CheckSync(world, checked, &findings);
   if (arguments.probe) MeasureGpu(world, checked, arguments.gpu, &findings);
   if (checked == arguments.directory) CheckStore(world, checked, measured, &findings);

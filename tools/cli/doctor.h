@@ -4,12 +4,14 @@
 // verdict.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/io/world.h"
+#include "tools/cli/sync_times.h"
 
 namespace cairn::cli {
 
@@ -37,15 +39,13 @@ void MeasureGpu(io::World& world, const std::string& directory, const std::strin
 
 // --- doctor_volume.cc: a directory
 void CheckVolume(io::World& world, const std::string& directory, Findings* findings);
-// The time of one durable write of 4 KiB, by either method; p10.
-struct SyncTimes {
-  uint64_t fdatasync_ns = 0, dsync_ns = 0;
-};
+// Times of durable writes of 4 and of 128 KiB.
+using SyncsMeasured = std::array<SyncTimes, 2>;
 // Writes and removes a small file. Nothing when it could not be measured.
-std::optional<SyncTimes> CheckSync(io::World& world, const std::string& directory,
-                                   Findings* findings);
+std::optional<SyncsMeasured> CheckSync(io::World& world, const std::string& directory,
+                                       Findings* findings);
 void CheckStore(io::World& world, const std::string& directory,
-                const std::optional<SyncTimes>& measured, Findings* findings);
+                const std::optional<SyncsMeasured>& measured, Findings* findings);
 
 // Helpers of both. The first line of a file, or "" when it cannot be read.
 std::string FirstLine(const std::string& path);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/codec/hash.h"
+#include "base/codec/kv_frame.h"
 #include "cairn/store.h"
 #include "tools/cli/doctor.h"
 #include "tools/cli/output.h"
@@ -62,6 +63,13 @@ Finding Limit(const char* what, int resource, uint64_t enough, bool bytes, const
       text + ", better " + (bytes ? BytesText(enough) : std::to_string(enough)) + ": " + advice};
 }
 
+// How KV is packed and unpacked here.
+std::string CodecText() {
+  const CodecPath path = BestCodecPath();
+  if (path != CodecPath::kScalar) return std::string("KV codec by ") + CodecPathName(path);
+  return "KV codec scalar: slower than with AVX-512 and VBMI2, the same bytes";
+}
+
 }  // namespace
 
 void CheckProcessor(Findings* findings) {
@@ -70,7 +78,7 @@ void CheckProcessor(Findings* findings) {
       uname(&names) == 0 ? std::string(names.sysname) + " " + names.release : "unknown kernel";
   findings->push_back({Verdict::kOk, "cairn",
                        std::string(Version()) + ", format " + std::to_string(kFormatVersion) +
-                           ", checksums by " + HashPathName()});
+                           ", checksums by " + HashPathName() + ", " + CodecText()});
   findings->push_back({Verdict::kOk, "machine",
                        kernel + ", " + Plural(std::thread::hardware_concurrency(), "core") + ", " +
                            BytesText(NumberIn("/proc/meminfo", "MemTotal") << 10) + " of memory"});

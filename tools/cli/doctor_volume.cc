@@ -89,25 +89,36 @@ uint64_t P10(std::vector<uint64_t> values) {
   return values[values.size() / 10];
 }
 
-// Interleaved, so that both arms meet the same neighbours; p10, because those only add.
+// Interleaved, so that both arms meet the same neighbours; p10, because those only add. What
+// differs from one time to the next is measured more often.
 Result<SyncTimes> Measure(io::Scheduler& clock, io::File& file, std::span<const std::byte> data) {
-  constexpr int kRounds = 40;
+  constexpr int kRounds = 16;
+  constexpr size_t kRepeatsMin = 3, kRepeatsMax = 9;
   std::vector<uint64_t> fdatasync_ns, dsync_ns;
-  for (int round = 0; round < kRounds; ++round) {
-    const uint64_t start = clock.MonotonicNs();
-    CAIRN_RETURN_IF_ERROR(file.Write(0, data, false));
-    CAIRN_RETURN_IF_ERROR(file.Sync());
-    const uint64_t middle = clock.MonotonicNs();
-    CAIRN_RETURN_IF_ERROR(file.Write(0, data, true));
-    fdatasync_ns.push_back(middle - start);
-    dsync_ns.push_back(clock.MonotonicNs() - middle);
-  }
-  return SyncTimes{P10(std::move(fdatasync_ns)), P10(std::move(dsync_ns))};
+  SyncTimes times;
+  do {
+    std::vector<uint64_t> synced_ns, written_through_ns;
+    for (int round = 0; round < kRounds; ++round) {
+      const uint64_t start = clock.MonotonicNs();
+      CAIRN_RETURN_IF_ERROR(file.Write(0, data, false));
+      CAIRN_RETURN_IF_ERROR(file.Sync());
+      const uint64_t middle = clock.MonotonicNs();
+      CAIRN_RETURN_IF_ERROR(file.Write(0, data, true));
+      synced_ns.push_back(middle - start);
+      written_through_ns.push_back(clock.MonotonicNs() - middle);
+    }
+    fdatasync_ns.push_back(P10(std::move(synced_ns)));
+    dsync_ns.push_back(P10(std::move(written_through_ns)));
+    times = {SpreadOf(fdatasync_ns), SpreadOf(dsync_ns), dsync_ns.size()};
+  } while (
+      times.repeats < kRepeatsMin ||
+      (times.repeats < kRepeatsMax && !(times.fdatasync.IsNarrow() && times.dsync.IsNarrow())));
+  return times;
 }
 
 constexpr std::array<size_t, 2> kProbeBytes = {4 << 10, 128 << 10};
 
-Status Probe(io::World& world, const std::string& path, std::array<SyncTimes, 2>* times) {
+Status Probe(io::World& world, const std::string& path, SyncsMeasured* times) {
   const AlignedBuffer buffer =
       AlignedBuffer::TryAllocate(Allocator::Default(), kProbeBytes.back(), io::kBlockBytes);
   if (buffer.empty()) return Status(StatusCode::kOutOfMemory, "probe buffer");
@@ -133,9 +144,20 @@ std::string Microseconds(uint64_t ns) {
                         : std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " us";
 }
 
+std::string SpreadText(const Spread& spread) {
+  return Microseconds(spread.middle_ns) + " (" + Microseconds(spread.low_ns) + " to " +
+         Microseconds(spread.high_ns) + ")";
+}
+
 // fdatasync unless the other is clearly better, as when a store is made.
-bool DsyncIsFaster(const SyncTimes& times) {
-  return times.dsync_ns + times.dsync_ns / 16 < times.fdatasync_ns;
+std::string SyncText(const SyncTimes& times) {
+  constexpr uint64_t kSixteenth = 16;
+  const char* const verdict =
+      IsFaster(times.dsync, times.fdatasync, kSixteenth)   ? "use dsync"
+      : IsFaster(times.fdatasync, times.dsync, kSixteenth) ? "use fdatasync"
+                                                           : "alike, within the spread";
+  return "fdatasync " + SpreadText(times.fdatasync) + ", dsync " + SpreadText(times.dsync) +
+         ", each p10 of " + std::to_string(times.repeats) + " measurements: " + verdict;
 }
 
 void CheckSpace(io::World& world, const std::string& directory, Findings* findings) {
@@ -186,34 +208,32 @@ void CheckVolume(io::World& world, const std::string& directory, Findings* findi
   CheckFlushes(directory, findings);
 }
 
-std::optional<SyncTimes> CheckSync(io::World& world, const std::string& directory,
-                                   Findings* findings) {
+std::optional<SyncsMeasured> CheckSync(io::World& world, const std::string& directory,
+                                       Findings* findings) {
   const std::string path =
       io::JoinPath(directory, ".cairn-doctor-" + std::to_string(getpid()) + ".tmp");
-  std::array<SyncTimes, 2> times;
+  SyncsMeasured times;
   if (Status status = Probe(world, path, &times); !status.ok()) {
     findings->push_back({Verdict::kFail, "sync", status.ToString()});
     return std::nullopt;
   }
   for (size_t i = 0; i < times.size(); ++i) {
-    findings->push_back({Verdict::kOk, "sync " + BytesText(kProbeBytes[i]),
-                         "fdatasync " + Microseconds(times[i].fdatasync_ns) + ", dsync " +
-                             Microseconds(times[i].dsync_ns) + " (p10, interleaved): " +
-                             (DsyncIsFaster(times[i]) ? "dsync" : "fdatasync") + " is the way"});
+    findings->push_back({Verdict::kOk, "sync " + BytesText(kProbeBytes[i]), SyncText(times[i])});
   }
   // The fastest disks with power-loss protection need about 10 us.
   constexpr uint64_t kTooGoodNs = 5'000;
   const auto volume = world.files->Volume(directory);
-  if (volume.ok() && volume->durable && times[0].fdatasync_ns < kTooGoodNs) {
+  const uint64_t small_ns = times[0].fdatasync.middle_ns;
+  if (volume.ok() && volume->durable && small_ns < kTooGoodNs) {
     findings->push_back({Verdict::kWarn, "sync",
-                         "no disk makes 4 KiB durable in " + Microseconds(times[0].fdatasync_ns) +
+                         "no disk makes 4 KiB durable in " + Microseconds(small_ns) +
                              ": something below ignores flushes"});
   }
-  return times[0];
+  return times;
 }
 
 void CheckStore(io::World& world, const std::string& directory,
-                const std::optional<SyncTimes>& measured, Findings* findings) {
+                const std::optional<SyncsMeasured>& measured, Findings* findings) {
   const auto manifest = engine::ReadManifest(*world.files, directory);
   const bool missing = manifest.status().code() == StatusCode::kNotFound;
   if (!manifest.ok() && !missing) {
@@ -246,12 +266,17 @@ void CheckStore(io::World& world, const std::string& directory,
                      (chosen->probe.empty() ? "" : " (" + chosen->probe + ")")};
   if (measured.has_value()) {
     const bool dsync = chosen->sync_method == wal::SyncMethod::kDurableWrite;
-    const uint64_t used = dsync ? measured->dsync_ns : measured->fdatasync_ns;
-    const uint64_t other = dsync ? measured->fdatasync_ns : measured->dsync_ns;
-    if (used > other + other / 2) {
+    const auto used = [dsync](const SyncTimes& times) {
+      return dsync ? times.dsync : times.fdatasync;
+    };
+    const auto other = [dsync](const SyncTimes& times) {
+      return dsync ? times.fdatasync : times.dsync;
+    };
+    const auto& [small, large] = *measured;
+    if (IsWorthAChange(used(small), other(small), used(large), other(large))) {
       method.verdict = Verdict::kWarn;
       method.detail += std::string("; ") + (dsync ? "fdatasync" : "dsync") +
-                       " is faster here and now: change sync_method in " +
+                       " was faster in all measurements: change sync_method in " +
                        io::JoinPath(directory, "OPTIONS") + " while the store is closed";
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // find: what a store has of a prompt.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -24,6 +25,7 @@ constexpr std::chrono::minutes kIndexingMax{10};
 // Beside a writer there is only the log to catch up with: what else is missing, that makes.
 constexpr std::chrono::seconds kFollowingMax{10};
 constexpr std::chrono::milliseconds kPause{5};
+constexpr size_t kListedAtOnce = 1000;
 
 struct FindArguments {
   std::string store, tokens, model;
@@ -42,9 +44,7 @@ Result<std::vector<TokenId>> ReadPrompt(const std::string& path) {
     if (!file) return Status(StatusCode::kNotFound, "--tokens: " + path + " cannot be opened");
   }
   std::istream& from = path == "-" ? std::cin : file;
-  for (std::string line; std::getline(from, line);) {
-    CAIRN_RETURN_IF_ERROR(ParseTokens(line, &tokens));
-  }
+  CAIRN_RETURN_IF_ERROR(ReadTokens(from, &tokens).WithContext("--tokens " + path));
   if (from.bad()) return Status(StatusCode::kIoError, "--tokens: " + path + " cannot be read");
   return tokens;
 }
@@ -76,23 +76,66 @@ Result<PrefixHit> FindCompletely(const Store& store, const PrefixQuery& query,
   }
 }
 
-Status Report(const PrefixHit& hit, uint64_t tokens, bool json) {
+// The branch that has the hit's tokens, and of several the one that was changed last. Nothing: they
+// were dropped meanwhile.
+Result<std::optional<BranchInfo>> BranchOf(const Store& store, const PrefixQuery& query,
+                                           const PrefixHit& hit) {
+  std::vector<BranchInfo> long_enough;
+  std::vector<std::string_view> spaces(query.also.begin(), query.also.end());
+  spaces.push_back(query.ns);
+  for (const std::string_view ns : spaces) {
+    std::string cursor;
+    do {
+      CAIRN_ASSIGN_OR_RETURN(BranchPage page, store.ListBranches(ns, "", kListedAtOnce, cursor));
+      for (BranchInfo& info : page.branches) {
+        if (info.model == query.model && info.length >= hit.matched) {
+          long_enough.push_back(std::move(info));
+        }
+      }
+      cursor = page.cursor;
+    } while (!cursor.empty());
+  }
+  std::sort(long_enough.begin(), long_enough.end(), [](const BranchInfo& a, const BranchInfo& b) {
+    return std::pair(a.updated_at_ns, a.id) > std::pair(b.updated_at_ns, b.id);
+  });
+  for (const BranchInfo& info : long_enough) {
+    const Result<Branch> branch = store.GetBranch(info.id);
+    if (branch.status().code() == StatusCode::kNotFound) continue;
+    CAIRN_RETURN_IF_ERROR(branch.status());
+    const Result<std::vector<PathStep>> path = branch->Path();
+    if (path.status().code() == StatusCode::kNotFound) continue;
+    CAIRN_RETURN_IF_ERROR(path.status());
+    for (const PathStep& step : *path) {
+      if (step.node == hit.node && step.end >= hit.matched) return std::optional(info);
+    }
+  }
+  return std::optional<BranchInfo>();
+}
+
+Status Report(const PrefixHit& hit, const std::optional<BranchInfo>& branch, uint64_t tokens,
+              bool json) {
   if (json) {
-    PrintJson({{"node", static_cast<uint64_t>(hit.node)},
-               {"tokens", tokens},
-               {"matched", hit.matched},
-               {"restorable", hit.restorable},
-               {"exact", hit.exact},
-               {"complete", hit.complete}});
+    Json found = {{"branch", nullptr}, {"ns", nullptr}, {"id", nullptr}};
+    if (branch.has_value()) {
+      found = {{"branch", branch->name.empty() ? IdText(branch->id) : branch->name},
+               {"ns", branch->ns},
+               {"id", static_cast<uint64_t>(branch->id)}};
+    }
+    found.update({{"node", static_cast<uint64_t>(hit.node)},
+                  {"tokens", tokens},
+                  {"matched", hit.matched},
+                  {"restorable", hit.restorable},
+                  {"exact", hit.exact},
+                  {"complete", hit.complete}});
+    PrintJson(found);
   } else if (!hit.found()) {
     std::printf("nothing of %s%s%s\n", Plural(tokens, "token").c_str(),
                 tokens < kPrefixBlock ? ": prefixes of less than 64 tokens are not found" : "",
                 hit.complete ? "" : " so far: the store is still being indexed");
   } else {
-    std::printf("%llu of %s, KV of %llu, at node %llu\n",
-                static_cast<unsigned long long>(hit.matched), Plural(tokens, "token").c_str(),
-                static_cast<unsigned long long>(hit.restorable),
-                static_cast<unsigned long long>(hit.node));
+    std::printf("%llu of %s, KV of %llu, in %s\n", static_cast<unsigned long long>(hit.matched),
+                Plural(tokens, "token").c_str(), static_cast<unsigned long long>(hit.restorable),
+                branch.has_value() ? LabelWithId(*branch).c_str() : "a branch that is gone by now");
   }
   return Status::Ok();
 }
@@ -101,10 +144,10 @@ Result<int> FindIn(const Store& store, const FindArguments& arguments,
                    const std::vector<TokenId>& tokens, std::chrono::seconds most, bool json) {
   PrefixQuery query;
   CAIRN_ASSIGN_OR_RETURN(query.model, ModelOf(store, arguments.model));
-  CAIRN_ASSIGN_OR_RETURN(const std::string ns, FindNamespace(store, arguments.ns));
+  CAIRN_ASSIGN_OR_RETURN(const std::string ns, ReadNamespace(arguments.ns));
   std::vector<std::string> names;
   for (const std::string& one : arguments.also) {
-    CAIRN_ASSIGN_OR_RETURN(names.emplace_back(), FindNamespace(store, one));
+    CAIRN_ASSIGN_OR_RETURN(names.emplace_back(), ReadNamespace(one));
   }
   const std::vector<std::string_view> also(names.begin(), names.end());
   query.tokens = tokens;
@@ -112,7 +155,11 @@ Result<int> FindIn(const Store& store, const FindArguments& arguments,
   query.also = also;
   query.approximate = arguments.approximate;
   CAIRN_ASSIGN_OR_RETURN(const PrefixHit hit, FindCompletely(store, query, most));
-  CAIRN_RETURN_IF_ERROR(Report(hit, tokens.size(), json));
+  std::optional<BranchInfo> branch;
+  if (hit.found()) {
+    CAIRN_ASSIGN_OR_RETURN(branch, BranchOf(store, query, hit));
+  }
+  CAIRN_RETURN_IF_ERROR(Report(hit, branch, tokens.size(), json));
   return hit.found() ? kExitOk : kExitNotFound;
 }
 
@@ -137,9 +184,9 @@ void AddFindCommand(CLI::App& app, Session& session) {
   CLI::App* command = AddCommand(
       app, session, "find", Access::kOwns,
       "Find what the store has of a prompt\n\n"
-      "Of all branches of a namespace the place that has most of the token ids, from the first "
-      "on,\n"
-      "and up to where its KV can be restored. What is shorter than 64 tokens is not looked for.\n"
+      "Of all branches of a namespace the one that has most of the token ids, from the first on,\n"
+      "and up to where its KV can be restored; of several the one that was changed last. What is "
+      "shorter than 64 tokens is not looked for.\n"
       "A store that was written without an index of prefixes gets one first. While another "
       "process\n"
       "has the store, it answers from what that has written and indexed, and changes nothing.\n"

@@ -87,7 +87,7 @@ Result<int> Print(const Store& store, const std::optional<std::string>& only, bo
   const auto add = [&](const NamespaceInfo& one, bool listed) {
     list.push_back(NamespaceToJson(one, listed));
     const NamespacePolicy& policy = one.policy;
-    table.Add({one.name.empty() ? "(default)" : NameText(one.name), std::to_string(one.branches),
+    table.Add({NamespaceText(one.name), std::to_string(one.branches),
                listed ? BytesText(one.bytes) : "-",
                policy.max_bytes == UINT64_MAX ? "-" : BytesText(policy.max_bytes),
                policy.evict ? NameIn(kEvicts, *policy.evict) : "-",
@@ -111,7 +111,7 @@ Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
     CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
     std::optional<std::string> ns;
     if (arguments.ns) {
-      CAIRN_ASSIGN_OR_RETURN(ns, FindNamespace(store, *arguments.ns));
+      CAIRN_ASSIGN_OR_RETURN(ns, ReadNamespace(*arguments.ns));
     }
     return Print(store, ns, json);
   }
@@ -120,7 +120,7 @@ Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
   }
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
   const auto run = [&]() -> Result<int> {
-    CAIRN_ASSIGN_OR_RETURN(const std::string ns, FindNamespace(store, *arguments.ns));
+    CAIRN_ASSIGN_OR_RETURN(const std::string ns, ReadNamespace(*arguments.ns));
     CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
     NamespacePolicy policy;
     for (const NamespaceInfo& one : all) {
@@ -150,9 +150,9 @@ void AddKeepCommands(CLI::App& app, Session& session) {
       AddCommand(app, session, "keep", Access::kLooksUnlessTold,
                  "Say how long a branch is kept\n\n"
                  "Where eviction is allowed (cairn namespaces, or the program that has the store\n"
-                 "open), the branch that was not used for longest goes first, of the lowest\n"
-                 "priority. A pinned one never goes. Without an option: tells what holds\n"
-                 "now, beside a process that writes, too.",
+                 "open), the least recently used branch of the lowest priority is evicted first.\n"
+                 "A pinned one never is. Without an option: tells what holds now, beside a\n"
+                 "process that writes, too.",
                  "  cairn keep state chat-42 --pin\n"
                  "  cairn keep state chat-42 --unpin --priority 3 --ttl 7d",
                  keep, RunKeep);

@@ -56,10 +56,10 @@ class SegmentWalk {
     return Status::Ok();
   }
 
-  // The segment's header cannot be read: its first group that is left tells which epoch this is.
-  // False when there is nothing to walk.
+  // The segment's header cannot be read: its first surviving group shows which epoch this is. False
+  // when there is nothing to walk.
   Result<bool> FindEpoch(const Status& why, uint64_t newest_epoch) {
-    const bool foreign = why.code() == StatusCode::kInvalidArgument;  // Of another store.
+    const bool foreign = why.code() == StatusCode::kInvalidArgument;  // Another store's.
     if (why.code() != StatusCode::kCorruption && why.code() != StatusCode::kUnsupportedFormat &&
         !foreign) {
       return why;
@@ -187,7 +187,7 @@ class SegmentWalk {
   uint64_t epoch_ = 0;
   uint64_t sequence_ = 0;       // Expected next.
   uint64_t limit_ = 0;          // Groups lie below it; 0: not known yet.
-  uint64_t last_sequence_ = 0;  // Of the segment, if something tells; else 0.
+  uint64_t last_sequence_ = 0;  // The segment's, if known; else 0.
   bool continued_ = false;
 };
 

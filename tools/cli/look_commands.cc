@@ -9,6 +9,7 @@
 #include "tools/cli/names.h"
 #include "tools/cli/output.h"
 #include "tools/cli/seen_branch.h"
+#include "tools/cli/seen_objects.h"
 
 namespace cairn::cli {
 
@@ -54,7 +55,7 @@ std::string UnescapeCursor(std::string_view text) {
 
 Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   BranchPage page;
-  CAIRN_ASSIGN_OR_RETURN(std::string ns, FindNamespace(store, arguments.ns));
+  CAIRN_ASSIGN_OR_RETURN(std::string ns, ReadNamespace(arguments.ns));
   std::string within;
   if (!arguments.cursor.empty()) {
     const size_t slash = arguments.cursor.find('/');
@@ -90,9 +91,25 @@ Result<BranchPage> ListOne(const Store& store, const LsArguments& arguments) {
   return page;
 }
 
+// Beside the first branches of all names.
+Result<SeenObjects> ObjectsOf(const Store& store, const LsArguments& arguments) {
+  if (!arguments.prefix.empty() || !arguments.cursor.empty()) return SeenObjects();
+  CAIRN_ASSIGN_OR_RETURN(SeenObjects seen, SeeObjects(store));
+  if (!arguments.one_namespace) return seen;
+  CAIRN_ASSIGN_OR_RETURN(const std::string ns, ReadNamespace(arguments.ns));
+  SeenObjects of_it;
+  for (NamespaceInfo& one : seen.spaces) {
+    if (one.name != ns) continue;
+    of_it.count = one.branches;
+    of_it.spaces.push_back(std::move(one));
+  }
+  return of_it;
+}
+
 Result<int> RunLs(const LsArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   CAIRN_ASSIGN_OR_RETURN(const BranchPage page, ListOne(store, arguments));
+  CAIRN_ASSIGN_OR_RETURN(const SeenObjects objects, ObjectsOf(store, arguments));
   Json branches = Json::array();
   TextTable table({"BRANCH", "ID", "TOKENS", "KV", "MODEL", "UPDATED"}, {1, 2, 3});
   std::string unnamed;
@@ -106,15 +123,18 @@ Result<int> RunLs(const LsArguments& arguments, bool json) {
     if (info.name.empty() && unnamed.empty()) unnamed = BranchLabel(info);
   }
   if (json) {
-    PrintJson({{"branches", branches}, {"cursor", page.cursor}});
+    PrintJson({{"branches", branches}, {"cursor", page.cursor}, {"objects", ToJson(objects)}});
     return kExitOk;
   }
-  std::printf("%s", table.ToString().c_str());
+  if (!page.branches.empty() || objects.count == 0) std::printf("%s", table.ToString().c_str());
   if (!unnamed.empty()) {
     std::printf("unnamed ones by id: cairn show %s %s\n", ShellWord(arguments.store).c_str(),
                 ShellWord(unnamed).c_str());
   }
   if (!page.cursor.empty()) std::printf("more: --cursor %s\n", page.cursor.c_str());
+  if (objects.count == 0) return kExitOk;
+  std::printf("%sobjects, by their own namespaces (cairn objects ls lists them):\n%s",
+              page.branches.empty() ? "" : "\n", TableText(objects).c_str());
   return kExitOk;
 }
 
@@ -185,7 +205,8 @@ void AddLookCommands(CLI::App& app, Session& session) {
       app, session, "ls", Access::kLooks,
       "List branches, by namespace and name\n\n"
       "KV is up to where it can be restored. \"480 of 500\": more was given, but some of\n"
-      "it was evicted, or a layer group lags; cairn show tells which.",
+      "it was evicted, or a layer group lags; cairn show tells which. Objects follow by\n"
+      "their namespaces, which are others than those of branches.",
       "  cairn ls state\n"
       "  cairn ls state --ns tenant-a --prefix chat- --limit 20",
       ls, RunLs);

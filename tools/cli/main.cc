@@ -33,9 +33,11 @@ std::string About(Session& session) {
 }
 
 constexpr const char* kFooter =
-    "BRANCH is as any command prints it: NAME (with --ns in a namespace), NS/NAME or '#ID'. The\n"
-    "quotes are for the shell, which takes # for the beginning of a comment. What cannot be shown\n"
-    "as it is stands as \\xNN.\n"
+    "Give BRANCH as other commands print it, also for a branch that is made: NAME in the default\n"
+    "namespace, NS/NAME in another one, or '#ID'. The quotes are for the shell, which takes # for\n"
+    "the beginning of a comment. \\xNN is a byte: \\x2f a slash of a name itself, \\x5c a\n"
+    "backslash, and so what cannot be shown as it is. With --ns BRANCH is a NAME and nothing "
+    "else.\n"
     "\n"
     "Exit codes:\n"
     "  0  done\n"
@@ -69,8 +71,8 @@ void PrintError(const Status& status, const std::string& command, bool json) {
 int Fail(Status status, const std::string& command, bool json) {
   if (status.code() == StatusCode::kLocked) {
     status = Status(status.code(), std::string(status.message()) +
-                                       "; another process has the store open. Commands that only "
-                                       "look (cairn --help lists them) may run beside it");
+                                       ". Commands that only look (cairn --help lists them) "
+                                       "may run beside the process that has the store open");
   }
   PrintError(status, command, json);
   return ExitCodeOf(status.code());

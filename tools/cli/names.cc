@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <utility>
-#include <vector>
 
 #include "base/core/check.h"
 #include "base/core/text.h"
@@ -14,46 +13,34 @@ namespace cairn::cli {
 
 namespace {
 
-// The text that NameText may have said as `text`.
-std::string Unescaped(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    uint8_t byte = 0;
-    const char* const digits = text.data() + 2;
-    if (text.size() >= 4 && text.starts_with("\\x") &&
-        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
-      result += static_cast<char>(byte);
-      text.remove_prefix(4);
-    } else {
-      result += text[0];
-      text.remove_prefix(1);
-    }
-  }
-  return result;
-}
+constexpr std::string_view kDefaultText = "(default)";
 
-struct Reading {
+Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+
+struct BranchName {
   std::string ns, name;
-  bool operator==(const Reading&) const = default;
 };
 
-// All that a word may mean, what it says literally first.
-std::vector<Reading> ReadingsOf(const std::string& word, const std::optional<std::string>& ns) {
-  std::vector<Reading> readings;
-  const auto add = [&](const std::string& of_ns, const std::string& name) {
-    for (Reading reading : {Reading{of_ns, name}, Reading{Unescaped(of_ns), Unescaped(name)}}) {
-      if (std::find(readings.begin(), readings.end(), reading) == readings.end()) {
-        readings.push_back(std::move(reading));
-      }
+// The name that `word` stands for; in the namespace `ns`, if that is given.
+Result<BranchName> ReadName(const std::string& word, const std::optional<std::string>& ns) {
+  BranchName read{.ns = ns.value_or(""), .name = {}};
+  size_t begin = 0;
+  const size_t slash = word.find('/');
+  if (!ns.has_value() && slash != std::string::npos) {
+    if (word.find('/', slash + 1) != std::string::npos) {
+      return Bad(Quoted(Excerpt(word)) +
+                 " has several slashes: one stands behind the namespace, write others as \\x2f, or "
+                 "say the namespace by --ns");
     }
-  };
-  add(ns.value_or(""), word);
-  if (ns.has_value()) return readings;
-  for (size_t slash = word.find('/'); slash != std::string::npos;
-       slash = word.find('/', slash + 1)) {
-    if (slash != 0 && slash + 1 != word.size()) add(word.substr(0, slash), word.substr(slash + 1));
+    if (slash == 0 || slash + 1 == word.size()) {
+      return Bad(Quoted(Excerpt(word)) +
+                 ": a slash stands between namespace and name; one of a name is \\x2f");
+    }
+    CAIRN_ASSIGN_OR_RETURN(read.ns, ReadNamespace(word.substr(0, slash)));
+    begin = slash + 1;
   }
-  return readings;
+  CAIRN_ASSIGN_OR_RETURN(read.name, Unescaped(word.substr(begin)));
+  return read;
 }
 
 Result<Branch> FindById(const Store& store, const std::string& word) {
@@ -61,35 +48,67 @@ Result<Branch> FindById(const Store& store, const std::string& word) {
   const char* end = word.data() + word.size();
   const auto [stop, error] = std::from_chars(word.data() + 1, end, id);
   if (error != std::errc() || stop != end) {
-    return Status(StatusCode::kInvalidArgument,
-                  "branch " + Quoted(Excerpt(word)) + ": a number must follow the #");
+    return Bad("branch " + Quoted(Excerpt(word)) + ": a number must follow the #");
   }
   return store.GetBranch(BranchId{id});
 }
 
-Status Ambiguous(const std::string& word, const Reading& one, BranchId id, const Reading& other,
-                 BranchId other_id) {
-  const auto text = [](const Reading& reading, BranchId of) {
-    return IdText(of) + " (" + Quoted(reading.name) +
-           (reading.ns.empty() ? "" : " in namespace " + Quoted(reading.ns)) + ")";
-  };
-  return Status(StatusCode::kInvalidArgument, Quoted(word) + " may be " + text(one, id) + " or " +
-                                                  text(other, other_id) +
-                                                  ": say the id, or the namespace by --ns");
+// What a user may have meant who typed `word`, of which there is no branch.
+std::string Hint(const Store& store, const std::string& word) {
+  const bool number = !word.empty() && std::all_of(word.begin(), word.end(),
+                                                   [](char c) { return c >= '0' && c <= '9'; });
+  if (number) return std::string("; ") + kQuoteIds;
+  const bool has_slash = word.find('/') != std::string::npos;
+  if (!has_slash || !store.FindBranch(word).ok()) return "";
+  return "; the default namespace has " + ShellWord(NameText(word));
 }
 
 }  // namespace
 
-std::string NameText(std::string_view name) {
-  std::string text = Escaped(name);
-  if (text.starts_with('#')) text.replace(0, 1, "\\x23");
+Result<std::string> Unescaped(std::string_view word) {
+  std::string text;
+  for (size_t at = 0; at < word.size(); ++at) {
+    if (word[at] != '\\') {
+      text += word[at];
+      continue;
+    }
+    uint8_t byte = 0;
+    const std::string_view escape = word.substr(at, 4);
+    const char* const end = escape.data() + escape.size();
+    const bool is_hex = escape.size() == 4 && escape[1] == 'x' &&
+                        std::from_chars(end - 2, end, byte, 16).ptr == end;
+    if (!is_hex) {
+      return Bad("\"" + Excerpt(word) + "\": behind \\ come x and two hexadecimal digits");
+    }
+    text += static_cast<char>(byte);
+    at += 3;
+  }
   return text;
 }
 
-std::string IdText(BranchId id) { return "#" + std::to_string(static_cast<uint64_t>(id)); }
+std::string NameText(std::string_view name) {
+  std::string text = Escaped(name);
+  if (text.starts_with('#')) text.replace(0, 1, "\\x23");
+  for (size_t slash = text.find('/'); slash != std::string::npos; slash = text.find('/', slash)) {
+    text.replace(slash, 1, "\\x2f");
+  }
+  return text;
+}
+
+std::string NamespaceText(std::string_view ns) {
+  if (ns.empty()) return std::string(kDefaultText);
+  return ns == kDefaultText ? "\\x28" + NameText(ns.substr(1)) : NameText(ns);
+}
+
+Result<std::string> ReadNamespace(std::string_view word) {
+  if (word == kDefaultText) return std::string();
+  return Unescaped(word);
+}
+
+std::string IdText(BranchId id) { return '#' + std::to_string(static_cast<uint64_t>(id)); }
 
 std::string NameLabel(std::string_view ns, std::string_view name) {
-  return ns.empty() ? NameText(name) : NameText(ns) + "/" + NameText(name);
+  return ns.empty() ? NameText(name) : NamespaceText(ns) + "/" + NameText(name);
 }
 
 std::string BranchLabel(const BranchInfo& info) {
@@ -100,47 +119,38 @@ std::string LabelWithId(const BranchInfo& info) {
   return info.name.empty() ? IdText(info.id) : BranchLabel(info) + " (" + IdText(info.id) + ")";
 }
 
-Status CheckNewName(const std::string& name) {
-  if (!name.starts_with('#')) return Status::Ok();
-  return Status(StatusCode::kInvalidArgument,
-                Quoted(Excerpt(name)) + " cannot be a name: # and a number stand for the branch " +
-                    "of that id");
+Result<BranchOptions> ReadNewBranch(const std::string& word, const std::optional<std::string>& ns) {
+  if (word.starts_with('#')) {
+    return Bad(Quoted(Excerpt(word)) +
+               " cannot be a name: # and a number stand for the branch of that id");
+  }
+  CAIRN_ASSIGN_OR_RETURN(BranchName read, ReadName(word, ns));
+  BranchOptions options;
+  options.name = std::move(read.name);
+  options.ns = std::move(read.ns);
+  return options;
+}
+
+Result<std::string> ReadNewName(const std::string& word, const std::string& ns) {
+  const bool has_ns = word.find('/') != std::string::npos;
+  CAIRN_ASSIGN_OR_RETURN(const BranchOptions read,
+                         ReadNewBranch(word, has_ns ? std::nullopt : std::optional(ns)));
+  if (read.ns == ns) return read.name;
+  return Bad(Quoted(Excerpt(word)) + ": the branch is in the namespace " + Quoted(ns) +
+             " and stays there; a slash of a name is \\x2f");
 }
 
 Result<Branch> FindBranch(const Store& store, const std::string& word,
                           const std::optional<std::string>& ns) {
   if (word.starts_with('#')) return FindById(store, word);
-  const std::vector<Reading> readings = ReadingsOf(word, ns);
-  Result<Branch> found = Status(StatusCode::kNotFound, "");
-  const Reading* found_by = nullptr;
-  for (const Reading& reading : readings) {
-    Result<Branch> branch = store.FindBranch(reading.name, reading.ns);
-    if (!branch.ok()) {
-      if (branch.status().code() != StatusCode::kNotFound) return branch;
-      if (&reading == &readings.front()) found = std::move(branch);
-    } else if (found_by == nullptr) {
-      found = std::move(branch);
-      found_by = &reading;
-    } else {
-      return Ambiguous(word, *found_by, found->id(), reading, branch->id());
-    }
+  std::optional<std::string> given = ns;
+  if (ns.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(given, ReadNamespace(*ns));
   }
-  const bool number = !word.empty() && std::all_of(word.begin(), word.end(),
-                                                   [](char c) { return c >= '0' && c <= '9'; });
-  if (found_by != nullptr || !number) return found;
-  return Status(StatusCode::kNotFound,
-                std::string(found.status().message()) + "; " + std::string(kQuoteIds));
-}
-
-Result<std::string> FindNamespace(const Store& store, const std::string& word) {
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
-  for (const std::string& name : {word, Unescaped(word)}) {
-    if (std::any_of(all.begin(), all.end(),
-                    [&](const NamespaceInfo& one) { return one.name == name; })) {
-      return name;
-    }
-  }
-  return word;
+  CAIRN_ASSIGN_OR_RETURN(const BranchName read, ReadName(word, given));
+  Result<Branch> found = store.FindBranch(read.name, read.ns);
+  if (found.status().code() != StatusCode::kNotFound) return found;
+  return Status(StatusCode::kNotFound, std::string(found.status().message()) + Hint(store, word));
 }
 
 }  // namespace cairn::cli

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Branches and namespaces on the command line. Every command accepts the text that another one
-// prints for a branch: a name, "ns/name" or '#ID', with unprintable characters as \xNN.
+// Branches and namespaces on the command line. They have one spelling, which every command prints
+// and takes:
+//
+//   NAME      a branch in the default namespace
+//   NS/NAME   a branch in another one
+//   #ID       a branch by its id
+//
+// \xNN is a byte of a name: of one that cannot be printed, of ", \ and /, and of a leading #. With
+// --ns a word is a NAME, and a slash belongs to it.
 #pragma once
 
 #include <optional>
@@ -12,27 +19,29 @@
 
 namespace cairn::cli {
 
-// A word with this one meaning: escaped as in base/core/text.h, and so is a leading #, which would
-// make it an id.
-std::string NameText(std::string_view name);
-std::string NameLabel(std::string_view ns, std::string_view name);  // "name" or "ns/name".
-// The same, or "#id".
-std::string BranchLabel(const BranchInfo& info);
-std::string IdText(BranchId id);                  // "#17"
-std::string LabelWithId(const BranchInfo& info);  // "name (#17)", or "#17".
+std::string NameText(std::string_view name);     // A name or a namespace as part of a spelling.
+std::string NamespaceText(std::string_view ns);  // A namespace alone: "(default)" is "".
+std::string NameLabel(std::string_view ns, std::string_view name);  // "NAME" or "NS/NAME".
+std::string BranchLabel(const BranchInfo& info);                    // The same, or "#ID".
+std::string IdText(BranchId id);                                    // "#17"
+std::string LabelWithId(const BranchInfo& info);                    // "name (#17)", or "#17".
 
 // How to type an id in a shell: an unquoted # begins a comment, so the rest would never reach the
 // command.
 inline constexpr const char* kQuoteIds = "an id is quoted in a shell, as '#17'";
 
-// kInvalidArgument if FindBranch would not find a branch of that name.
-Status CheckNewName(const std::string& name);
-// `word`: a name in the namespace `ns`; without one, in the default namespace, or a BranchLabel.
-// kNotFound; kInvalidArgument for "#" without a number behind it, and for a word that may mean
-// several branches.
+// All of these: kInvalidArgument naming a word that has no meaning, or several.
+
+// Text in which \xNN stands for a byte.
+Result<std::string> Unescaped(std::string_view word);
+// A NamespaceText.
+Result<std::string> ReadNamespace(std::string_view word);
+// The branch `word`; `ns` is a NamespaceText, if it is given. kNotFound.
 Result<Branch> FindBranch(const Store& store, const std::string& word,
                           const std::optional<std::string>& ns);
-// The namespace `word`; if there is none, the one whose NameText is `word`; else `word` itself.
-Result<std::string> FindNamespace(const Store& store, const std::string& word);
+// Name and namespace of a branch that FindBranch would then find by this word; `ns` is plain.
+Result<BranchOptions> ReadNewBranch(const std::string& word, const std::optional<std::string>& ns);
+// The same of a branch in the namespace `ns`: another one is refused.
+Result<std::string> ReadNewName(const std::string& word, const std::string& ns);
 
 }  // namespace cairn::cli

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // objects: bytes under keys of the caller's own.
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <future>
 #include <iostream>
-#include <iterator>
+#include <optional>
 
 #include "base/core/check.h"
 #include "cairn/objects.h"
 #include "tools/cli/command.h"
 #include "tools/cli/names.h"
 #include "tools/cli/output.h"
+#include "tools/cli/progress_bar.h"
+#include "tools/cli/seen_objects.h"
 
 namespace cairn::cli {
 
@@ -18,6 +24,8 @@ namespace {
 
 constexpr const char* kKeyHelp = "The key, as ls prints it: \\xNN is a byte";
 constexpr size_t kListedAtOnce = 1000;
+constexpr std::streamsize kReadAtOnce = 1 << 20;
+constexpr std::chrono::milliseconds kProgressEvery{100};
 
 struct ObjectArguments {
   std::string store, ns, key, file, object_class = "bytes";
@@ -29,24 +37,9 @@ struct ObjectArguments {
   Durability durability = Durability::kPower;
 };
 
-// The inverse of Escaped.
 Result<std::string> ParseKey(const std::string& word) {
-  std::string key;
-  for (size_t i = 0; i < word.size(); ++i) {
-    if (word[i] != '\\') {
-      key.push_back(word[i]);
-      continue;
-    }
-    const std::string digits = word.substr(std::min(i + 2, word.size()), 2);
-    const bool hex = i + 1 < word.size() && word[i + 1] == 'x' && digits.size() == 2 &&
-                     digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
-    if (!hex) {
-      return Status(StatusCode::kInvalidArgument,
-                    "KEY \"" + Excerpt(word) + "\": behind \\ come x and two hexadecimal digits");
-    }
-    key.push_back(static_cast<char>(std::stoi(digits, nullptr, 16)));
-    i += 3;
-  }
+  Result<std::string> key = Unescaped(word);
+  if (!key.ok()) return key.status().WithContext("KEY");
   return key;
 }
 
@@ -94,19 +87,11 @@ Result<int> RunLs(const ObjectArguments& arguments, bool json) {
 Result<int> RunStat(const ObjectArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   if (arguments.key.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, Objects(store).Usage());
-    Json list = Json::array();
-    TextTable table({"NAMESPACE", "OBJECTS", "HOLDS", "CAP"}, {1, 2, 3});
-    for (const NamespaceInfo& one : all) {
-      const bool capped = one.policy.max_bytes != UINT64_MAX;
-      list.push_back({{"name", one.name}, {"objects", one.branches}, {"bytes", one.bytes}});
-      table.Add({one.name.empty() ? "(default)" : NameText(one.name), std::to_string(one.branches),
-                 BytesText(one.bytes), capped ? BytesText(one.policy.max_bytes) : "-"});
-    }
+    CAIRN_ASSIGN_OR_RETURN(const SeenObjects seen, SeeObjects(store));
     if (json) {
-      PrintJson({{"namespaces", list}});
+      PrintJson({{"namespaces", ToJson(seen)}});
     } else {
-      std::printf("%s", table.ToString().c_str());
+      std::printf("%s", TableText(seen).c_str());
     }
     return kExitOk;
   }
@@ -125,19 +110,47 @@ Result<int> RunStat(const ObjectArguments& arguments, bool json) {
   return kExitOk;
 }
 
-Result<std::vector<char>> ReadAll(const std::string& path) {
+Result<std::vector<char>> ReadAll(const std::string& path, ProgressBar* bar) {
   std::ifstream file;
   if (path != "-") file.open(path, std::ios::binary);
   std::istream& from = path == "-" ? std::cin : file;
   if (!from) return Status(StatusCode::kNotFound, Printable(path) + ": cannot be read");
-  std::vector<char> bytes{std::istreambuf_iterator<char>(from), std::istreambuf_iterator<char>()};
+  std::error_code unknown;  // The size of a pipe.
+  const uint64_t total = path == "-" ? 0 : std::filesystem::file_size(path, unknown);
+  std::vector<char> bytes;
+  std::vector<char> piece(kReadAtOnce);
+  while (from) {
+    from.read(piece.data(), kReadAtOnce);
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + from.gcount());
+    const uint64_t of = unknown ? 0 : total;
+    bar->Update(of == 0 ? 0 : bytes.size(), std::max<uint64_t>(of, 1),
+                BytesText(bytes.size()) + (of == 0 ? "" : " of " + BytesText(of)) + " read");
+  }
   if (from.bad()) return Status(StatusCode::kIoError, Printable(path) + ": cannot be read");
   return bytes;
 }
 
+// Calls `put`, and shows how much of `bytes` has been written meanwhile.
+template <typename Put>
+auto ShowingProgress(const Store& store, uint64_t bytes, ProgressBar* bar, const Put& put)
+    -> decltype(put()) {
+  const auto written = [&store] {
+    const StoreMetrics metrics = store.Metrics();
+    return metrics.log_bytes_written + metrics.table_bytes_written;
+  };
+  const uint64_t before = written();
+  auto result = std::async(std::launch::async, put);
+  while (result.wait_for(kProgressEvery) != std::future_status::ready) {
+    const uint64_t done = std::min(written() - before, bytes);
+    bar->Update(done, bytes, BytesText(done) + " of " + BytesText(bytes) + " written");
+  }
+  return result.get();
+}
+
 Result<int> RunPut(const ObjectArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const std::string key, ParseKey(arguments.key));
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<char> bytes, ReadAll(arguments.file));
+  std::optional<ProgressBar> bar(std::in_place, !json);
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<char> bytes, ReadAll(arguments.file, &*bar));
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenForWriting(arguments.store));
   const auto run = [&]() -> Result<int> {
     Objects objects(store);
@@ -148,13 +161,16 @@ Result<int> RunPut(const ObjectArguments& arguments, bool json) {
     const ObjectPut put{.key = key,
                         .value = std::as_bytes(std::span(bytes)),
                         .depth = static_cast<uint32_t>(arguments.depth)};
-    CAIRN_ASSIGN_OR_RETURN(
-        const std::vector<PutResult> results,
-        objects.PutBatch({&put, 1},
-                         {.ns = arguments.ns,
-                          .object_class = object_class,
-                          .if_present = arguments.replace ? IfPresent::kReplace : IfPresent::kKeep,
-                          .durability = arguments.durability}));
+    const PutOptions options{
+        .ns = arguments.ns,
+        .object_class = object_class,
+        .if_present = arguments.replace ? IfPresent::kReplace : IfPresent::kKeep,
+        .durability = arguments.durability};
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<PutResult> results,
+                           ShowingProgress(store, bytes.size(), &*bar, [&] {
+                             return objects.PutBatch({&put, 1}, options);
+                           }));
+    bar.reset();
     CAIRN_RETURN_IF_ERROR(results[0].status);
     if (json) {
       PrintJson({{"key", Escaped(key)}, {"bytes", bytes.size()}, {"stored", results[0].stored}});
@@ -224,12 +240,22 @@ Result<int> RunRm(const ObjectArguments& arguments, bool json) {
   return CloseAfter(&store, run());
 }
 
+void AddSpaceOption(CLI::App* command, std::string* ns) {
+  const auto read = [](std::string& word) -> std::string {
+    const Result<std::string> plain = ReadNamespace(word);
+    if (plain.ok()) word = *plain;
+    return plain.ok() ? "" : std::string(plain.status().message());
+  };
+  command->add_option("--ns", *ns, "Namespace of objects; '' is the default one")
+      ->transform(CLI::Validator(read, ""));
+}
+
 void AddKeyArguments(CLI::App* command, const std::shared_ptr<ObjectArguments>& arguments,
                      bool key_required) {
   AddStoreArgument(command, &arguments->store);
   CLI::Option* const key = command->add_option("KEY", arguments->key, kKeyHelp);
   if (key_required) key->required();
-  command->add_option("--ns", arguments->ns, "Namespace of objects; '' is the default one");
+  AddSpaceOption(command, &arguments->ns);
 }
 
 }  // namespace
@@ -251,7 +277,7 @@ void AddObjectCommands(CLI::App& app, Session& session) {
       AddKeyArguments(command, arguments, key_required);
     } else {
       AddStoreArgument(command, &arguments->store);
-      command->add_option("--ns", arguments->ns, "Namespace of objects; '' is the default one");
+      AddSpaceOption(command, &arguments->ns);
     }
     return std::pair(command, arguments);
   };

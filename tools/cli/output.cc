@@ -195,18 +195,6 @@ std::string Hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-std::string BytesText(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  size_t unit = 0;
-  auto value = static_cast<double>(bytes);
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  char text[32];
-  const bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
-  std::snprintf(text, sizeof text, whole || value >= 100 ? "%.0f %s" : "%.1f %s", value,
-                kUnits[unit]);
-  return text;
-}
-
 std::string TimeText(uint64_t ns) {
   const auto seconds = static_cast<time_t>(ns / 1'000'000'000);
   tm parts{};

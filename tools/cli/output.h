@@ -36,9 +36,8 @@ Json ToJson(const AppMetadata& metadata);
 // length.
 std::string Excerpt(std::string_view text);
 std::string Hex(std::span<const std::byte> bytes);
-std::string BytesText(uint64_t bytes);  // "64 MiB", "1.5 KiB", "812 B"
-std::string TimeText(uint64_t ns);      // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970
-std::string SpanText(uint64_t ns);      // "7 d", "12 h", "90 s"; "-" for 0
+std::string TimeText(uint64_t ns);  // "2026-01-31 12:00:00 UTC" of nanoseconds since 1970
+std::string SpanText(uint64_t ns);  // "7 d", "12 h", "90 s"; "-" for 0
 std::string Plural(uint64_t count, std::string_view noun);  // "1 branch", "2 branches"
 std::string_view GeneratorName(GeneratorKind kind);
 std::string_view RoleName(PlaneRole role);
@@ -78,7 +77,7 @@ class TextTable {
   std::vector<size_t> right_;
 };
 
-// Columns that `text` takes on a terminal, as far as counting UTF-8 characters can tell.
+// Columns that `text` takes on a terminal, as far as counting UTF-8 characters can show.
 size_t DisplayWidth(std::string_view text);
 
 }  // namespace cairn::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One line on standard error that is drawn anew, if that is a terminal and it takes a while. Used
-// by one thread.
+// One line on standard error that is redrawn, if that is a terminal and it takes a while. Used by
+// one thread.
 #pragma once
 
 #include <chrono>

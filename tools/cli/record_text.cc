@@ -108,7 +108,7 @@ Json TokensOf(const wal::RecordView& view, const StoreId& store) {
 
 std::string Id(const char* what, uint64_t id) { return std::string(what) + std::to_string(id); }
 
-// Of a branch or a namespace, what is not as by default.
+// Names what a branch or a namespace does not have as by default.
 std::string PolicyText(const engine::Op& op) {
   const engine::OpPolicy policy = op.policy.value_or(engine::OpPolicy{});
   std::string text;

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/tree/op.h"
+#include "engine/tree/memory/op.h"
 #include "tools/cli/output.h"
 #include "wal/record.h"
 
@@ -19,7 +19,7 @@ struct RecordOptions {
 struct RecordText {
   Json json;                        // One object.
   std::string line;                 // The same in short.
-  std::vector<std::string> damage;  // Of strips, if verified; and of fields.
+  std::vector<std::string> damage;  // Damage to strips, if verified, and to fields.
 };
 
 // `view` as wal::SegmentReader gives it: the whole record lies behind its fields.

@@ -6,8 +6,8 @@
 // behind is cut, even if it is readable, because it was built on lost records.
 #include <cinttypes>
 #include <cstdio>
-#include <filesystem>
 #include <set>
+#include <span>
 
 #include "base/core/check.h"
 #include "base/io/path.h"
@@ -24,7 +24,7 @@ namespace cairn::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
+constexpr uint64_t kCopyBytes = 1 << 20;  // At a time.
 
 struct RepairArguments {
   std::string store;
@@ -35,6 +35,7 @@ struct RepairArguments {
 // The store as it is with the cut.
 struct Kept {
   uint64_t last_sequence = 0;
+  std::string note;  // What is gone, as opening says it.
   std::vector<BranchInfo> branches;
   std::vector<NamespaceInfo> objects;  // By namespace of theirs.
 };
@@ -66,7 +67,7 @@ class CutFinder final : public LogVisitor {
   }
 
   std::vector<CutRecord> cut;  // Readable, but given up.
-  CutObjects objects;          // Of those.
+  CutObjects objects;          // The objects that those made.
   std::vector<LogStop> damages;
   std::set<uint64_t> segments;  // Those with either in them.
 
@@ -92,19 +93,18 @@ Result<std::vector<BranchInfo>> AllBranches(const Store& store) {
 Result<Kept> LookAtKept(const std::string& path) {
   Options options = WritingOptions();
   options.read_only = true;
-  options.salvage = true;
+  options.recovery = Recovery::kSetAside;
   const Result<Store> opened = OpenStore(path, options);
   if (opened.status().code() == StatusCode::kCorruption) {
-    return Status(
-        StatusCode::kCorruption,
-        std::string(opened.status().message()) +
-            "; repair cuts the log alone, and cannot mend this: use a checkpoint of the " +
-            "store");
+    return Status(StatusCode::kCorruption,
+                  std::string(opened.status().message()) +
+                      "; repair cannot mend this: use a checkpoint of the store");
   }
   CAIRN_RETURN_IF_ERROR(opened.status());
   const Store& store = *opened;
   Kept kept;
   kept.last_sequence = store.Metrics().last_sequence;
+  kept.note = store.recovery_note();
   CAIRN_ASSIGN_OR_RETURN(kept.branches, AllBranches(store));
   CAIRN_ASSIGN_OR_RETURN(kept.objects, Objects(store).Usage());
   return kept;
@@ -119,10 +119,11 @@ Result<std::string> WhatIsWrong(const std::string& path) {
 }
 
 // A cut is made in a log; where there is none, only its files help.
-Status CheckLogIsThere(const std::string& path) {
+Status CheckLogIsThere(io::FileSystem& files, const std::string& path) {
   const std::string log = io::JoinPath(path, "log");
-  std::error_code error;
-  if (fs::is_directory(log, error)) return Status::Ok();
+  const auto info = files.Info(log);
+  if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
+  if (info.ok() && info->is_directory) return Status::Ok();
   return Status(StatusCode::kCorruption,
                 log + ": the whole log is missing, so there is nothing to cut; put the directory " +
                     "back, or use a checkpoint of the store");
@@ -130,19 +131,32 @@ Status CheckLogIsThere(const std::string& path) {
 
 // --- Making it final
 
+// Makes the new file `to`.
+Status CopyFile(io::FileSystem& files, const std::string& from, const std::string& to) {
+  CAIRN_ASSIGN_OR_RETURN(const auto source, files.Open(from, {}));
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t bytes, source->Size());
+  CAIRN_ASSIGN_OR_RETURN(const auto target,
+                         files.Open(to, {.write = true, .create = true, .exclusive = true}));
+  std::vector<std::byte> buffer(kCopyBytes);
+  for (uint64_t at = 0; at < bytes; at += kCopyBytes) {
+    const auto piece = std::span(buffer).first(std::min<uint64_t>(kCopyBytes, bytes - at));
+    CAIRN_RETURN_IF_ERROR(source->Read(at, piece));
+    CAIRN_RETURN_IF_ERROR(target->Write(at, piece, /*durable=*/false));
+  }
+  return target->Sync();
+}
+
 // Copies of all segments that hold damage or cut records, beside them: opening for writing may
 // reuse these files.
-Result<std::vector<std::string>> KeepDamaged(const LogPlace& place, const CutFinder& finder) {
+Result<std::vector<std::string>> KeepDamaged(io::FileSystem& files, const LogPlace& place,
+                                             const CutFinder& finder) {
   std::vector<std::string> copies;
   for (const uint64_t segment : finder.segments) {
     const std::string from = wal::SegmentPath(place.directory, segment);
-    std::error_code error;
-    if (!fs::exists(from, error)) continue;  // A missing file is damage, too.
     const std::string to = from + ".damaged";
-    if (!fs::copy_file(from, to, fs::copy_options::none, error)) {
-      return Status(StatusCode::kIoError, "copying " + from + " to " + to + ": " +
-                                              (error ? error.message() : "no copy was made"));
-    }
+    const Status copied = CopyFile(files, from, to);
+    if (copied.code() == StatusCode::kNotFound) continue;  // A missing file is damage, too.
+    CAIRN_RETURN_IF_ERROR(copied.WithContext("a copy of the damaged segment"));
     copies.push_back(to);
   }
   return copies;
@@ -171,7 +185,7 @@ Status WriteSomething(Store* store, const std::vector<BranchInfo>& branches) {
 
 Status MakeFinal(const std::string& path, const Kept& kept) {
   Options options = WritingOptions();
-  options.salvage = true;
+  options.recovery = Recovery::kSetAside;
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, options));
   const Status written = WriteSomething(&store, kept.branches);
   const Status closed = store.Close();
@@ -206,6 +220,7 @@ Json ReportToJson(const std::string& why, const Kept& kept, const CutFinder& fin
   return {{"damaged", true},
           {"repaired", done},
           {"why", why},
+          {"gone", kept.note},
           {"damages", damages},
           {"kept",
            {{"last_sequence", kept.last_sequence}, {"branches", branches}, {"objects", objects}}},
@@ -216,6 +231,7 @@ Json ReportToJson(const std::string& why, const Kept& kept, const CutFinder& fin
 
 void PrintReport(const std::string& why, const Kept& kept, const CutFinder& finder) {
   std::printf("does not open: %s\n", Printable(why).c_str());
+  if (!kept.note.empty()) std::printf("gone: %s\n", Printable(kept.note).c_str());
   for (const LogStop& stop : finder.damages) {
     std::printf("DAMAGED  %s: offset %" PRIu64 ": %s\n", Printable(stop.path).c_str(), stop.offset,
                 Printable(stop.what).c_str());
@@ -254,9 +270,9 @@ Result<int> RunRepair(const RepairArguments& arguments, bool json) {
     }
     return kExitOk;
   }
-  CAIRN_RETURN_IF_ERROR(CheckLogIsThere(arguments.store));
+  CAIRN_ASSIGN_OR_RETURN(io::World world, WorldOfStore(arguments.store));
+  CAIRN_RETURN_IF_ERROR(CheckLogIsThere(*world.files, arguments.store));
   CAIRN_ASSIGN_OR_RETURN(const Kept kept, LookAtKept(arguments.store));
-  CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
   std::string note;
   CAIRN_ASSIGN_OR_RETURN(const LogPlace place, FindLog(world, arguments.store, &note));
   CutFinder finder(kept.last_sequence, place.store);
@@ -267,7 +283,7 @@ Result<int> RunRepair(const RepairArguments& arguments, bool json) {
     // Before anything is copied; opening the store takes the lock again.
     CAIRN_RETURN_IF_ERROR(world.files->Lock(io::JoinPath(arguments.store, "LOCK")).status());
     if (arguments.keep) {
-      CAIRN_ASSIGN_OR_RETURN(copies, KeepDamaged(place, finder));
+      CAIRN_ASSIGN_OR_RETURN(copies, KeepDamaged(*world.files, place, finder));
     }
     CAIRN_RETURN_IF_ERROR(MakeFinal(arguments.store, kept));
   }
@@ -289,9 +305,15 @@ void AddRepairCommand(CLI::App& app, Session& session) {
   CLI::App* command = AddCommand(
       app, session, "repair", Access::kLooksUnlessTold,
       "Show what of a damaged store can be kept; with --yes, keep it\n\n"
-      "Needed when a store does not open because its log is damaged. Without --yes nothing is\n"
-      "changed, and the exit code is 4 when there is something to repair. A damaged MANIFEST or\n"
-      "index cannot be mended.\n"
+      "Needed when a store does not open because its log, or a table of its index, is damaged or\n"
+      "missing. Without --yes nothing is changed, and the exit code is 4 when there is something "
+      "to\n"
+      "repair. With it the store is opened with Recovery::kSetAside: branches of which a record "
+      "is\n"
+      "lost are gone, and damaged files move to lost/<time>/ in the store, which takes 1/16 of\n"
+      "max_bytes at most (1 GiB without a cap). A damaged MANIFEST, OPTIONS, or header of the "
+      "log's\n"
+      "first segment cannot be mended: they say what the store is.\n"
       "\n"
       "A store with damage in payload alone opens and serves what is whole, and there is\n"
       "nothing to cut (cairn verify --all lists the damage). But damaged bytes of the log\n"

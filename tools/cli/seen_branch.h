@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A branch for display: the store's facts about it, and how much
-// of its KV can be restored.
+// A branch for display: the store's facts about it, and how much of its KV can be restored.
 #pragma once
 
 #include <cstdint>

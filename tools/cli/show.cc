@@ -91,7 +91,7 @@ std::string Cut(std::string text) {
 }
 
 std::string RangeText(uint64_t begin, uint64_t end) {
-  return "[" + std::to_string(begin) + ", " + std::to_string(end) + ")";
+  return '[' + std::to_string(begin) + ", " + std::to_string(end) + ")";
 }
 
 // "attention up to 500, window up to 480"
@@ -168,8 +168,8 @@ void Print(const Shown& shown) {
     std::printf("%-10s %s\n", name, Printable(Cut(value)).c_str());
   };
   const SeenBranch& branch = shown.branch;
-  line("branch", branch.name.empty() ? "(unnamed)" : NameText(branch.name));
-  if (!branch.ns.empty()) line("namespace", NameText(branch.ns));
+  line("branch", branch.name.empty() ? "(unnamed)" : BranchLabel(branch));
+  if (!branch.ns.empty()) line("namespace", NamespaceText(branch.ns));
   line("id", IdText(branch.id));
   line("model", shown.model.spec.identity.name + " (model " +
                     std::to_string(static_cast<uint64_t>(shown.model.id)) + ")");

@@ -2,74 +2,31 @@
 //
 // stat: what a store holds, how it lies on the disk, and whether that is healthy.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <filesystem>
 #include <map>
+#include <optional>
 
 #include "base/core/check.h"
+#include "engine/follow/hint.h"
 #include "engine/manifest/manifest.h"
 #include "engine/metrics/catalog.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
-#include "wal/format.h"
+#include "tools/cli/seen_objects.h"
+#include "tools/cli/store_files.h"
 
 namespace cairn::cli {
 
 namespace {
 
-namespace fs = std::filesystem;
+// Below this many raw bytes the headers, the padding and the half-full segments of a log outweigh
+// what it holds, and a ratio says nothing.
+constexpr uint64_t kRatioBytesMin = 1 << 20;
 
 struct StatArguments {
   std::string store;
   bool prometheus = false;
 };
-
-struct FileSums {
-  uint64_t count = 0, bytes = 0, allocated = 0;
-};
-
-// Segments of the log, by number. Others are ready to be the next, or left to be used again.
-struct LiveSegments {
-  uint64_t first = 0, count = 0;
-
-  bool Has(const fs::path& path) const {
-    const std::string name = path.filename().string();
-    uint64_t number = 0;
-    std::from_chars(name.data(), name.data() + name.size(), number, 16);
-    return number >= first && number - first < count && name == wal::SegmentFileName(number);
-  }
-};
-
-const char* KindOfFile(const fs::path& path, const LiveSegments& live) {
-  const std::string extension = path.extension().string();
-  if (extension == ".log") return live.Has(path) ? "segments" : "spares";
-  if (extension == ".snapshot") return "snapshot_tables";
-  return extension == ".index" ? "index_tables" : "other";
-}
-
-// By kind, those without a file included.
-std::map<std::string, FileSums> SumFiles(const std::string& store, const LiveSegments& live) {
-  std::map<std::string, FileSums> sums;
-  for (const char* kind : {"segments", "spares", "snapshot_tables", "index_tables", "other"}) {
-    sums[kind] = {};
-  }
-  const Result<io::World> world = io::MakeRealWorld(io::IoBackend::kThreads);
-  std::error_code error;
-  fs::recursive_directory_iterator end;
-  for (fs::recursive_directory_iterator it(store, error); !error && it != end;
-       it.increment(error)) {
-    std::error_code vanished;  // A live writer renames and removes files at any time.
-    if (!it->is_regular_file(vanished)) continue;
-    const auto info = world->files->Info(it->path().string());
-    if (!info.ok()) continue;
-    FileSums& sum = sums[KindOfFile(it->path(), live)];
-    ++sum.count;
-    sum.bytes += info->bytes;
-    sum.allocated += info->allocated_bytes;
-  }
-  return sums;
-}
 
 Json MetricsToJson(const StoreMetrics& metrics) {
   Json json = Json::object();
@@ -104,6 +61,43 @@ std::string Decimal(double value) {
   return text;
 }
 
+// Files, cap and volume. A cap is an option of the process that writes; HINT has it.
+Json SpaceToJson(const FileSums& all, const std::optional<engine::Hint>& hint,
+                 const StoreMetrics& metrics) {
+  Json space = {{"files", all.count},
+                {"bytes", all.bytes},
+                {"allocated_bytes", all.allocated},
+                {"shared_allocated_bytes", all.shared},
+                {"cap_known", hint.has_value() && hint->max_bytes != 0},
+                {"cap_bytes", nullptr},
+                {"below_cap_bytes", nullptr},
+                {"disk_bytes", metrics.disk_bytes},
+                {"disk_free_bytes", metrics.disk_free_bytes}};
+  if (hint.has_value() && hint->max_bytes != 0 && hint->max_bytes != UINT64_MAX) {
+    space["cap_bytes"] = hint->max_bytes;
+    space["below_cap_bytes"] = hint->max_bytes - std::min(hint->max_bytes, all.allocated);
+  }
+  return space;
+}
+
+std::string CapText(const Json& space) {
+  if (!space["cap_known"]) return "not known: it is an option of the process that writes";
+  if (space["cap_bytes"].is_null()) return "none, of the process that wrote last";
+  return BytesText(space["cap_bytes"]) + " on disk, of the process that wrote last; " +
+         BytesText(space["below_cap_bytes"]) + " below it";
+}
+
+// What holds contents, and how that compares with them.
+std::string StoredText(const Json& stat) {
+  const uint64_t allocated = stat["files"]["segments"]["allocated_bytes"].get<uint64_t>() +
+                             stat["files"]["snapshot_tables"]["allocated_bytes"].get<uint64_t>();
+  const uint64_t raw = stat["metrics"]["raw_bytes"];
+  const std::string text = BytesText(allocated) + " on disk, in segments and snapshot tables";
+  if (raw < kRatioBytesMin) return text;
+  return text + ", " + Decimal(static_cast<double>(allocated) / static_cast<double>(raw)) +
+         " times the raw bytes";
+}
+
 void PrintStat(const Json& stat) {
   const auto line = [](const char* name, const std::string& value) {
     if (!value.empty()) std::printf("%-16s %s\n", name, Printable(value).c_str());
@@ -117,10 +111,10 @@ void PrintStat(const Json& stat) {
   line("branches", number(stat["branches"]));
   line("nodes", number(stat["nodes"]));
   line("models", number(stat["models"]));
-  line("tokens", number(metrics["tokens"]));
-  line("raw bytes", BytesText(metrics["raw_bytes"]));
-  line("stored", BytesText(metrics["stored_bytes"]) + ", " + Decimal(stat["stored_ratio"]) +
-                     " times the raw bytes");
+  line("tokens", number(stat["tokens"]));
+  line("objects", number(stat["objects"]));
+  line("raw bytes", BytesText(metrics["raw_bytes"]) + " of contents, before packing");
+  line("stored", StoredText(stat));
   line("written", BytesText(metrics["written_bytes_day"]) +
                       " in the last 24 hours, as of the last checkpoint");
   line("mean chain", Decimal(stat["mean_chain"]) + " deltas, " +
@@ -130,13 +124,22 @@ void PrintStat(const Json& stat) {
   for (const auto& [kind, files] : stat["files"].items()) {
     std::string words = kind;
     std::replace(words.begin(), words.end(), '_', ' ');
-    std::string text = Plural(files["count"], "file") + ", " + BytesText(files["bytes"]) + ", " +
-                       BytesText(files["allocated_bytes"]) + " on disk";
+    std::string text = FilesText(
+        {.count = files["count"], .bytes = files["bytes"], .allocated = files["allocated_bytes"]});
     if (kind == "snapshot_tables" && files["count"] != 0) {
-      text += ", " + BytesText(metrics["table_live_bytes"]) + " still needed";
+      text += ", " + BytesText(metrics["table_live_bytes"]) + " live";
     }
     line(words.c_str(), text);
   }
+  const Json& space = stat["space"];
+  const uint64_t shared = space["shared_allocated_bytes"];
+  line("total", FilesText({.count = space["files"],
+                           .bytes = space["bytes"],
+                           .allocated = space["allocated_bytes"]}) +
+                    (shared == 0 ? "" : ", " + BytesText(shared) + " shared with a copy"));
+  line("cap", CapText(space));
+  line("free", BytesText(space["disk_free_bytes"]) + " of " + BytesText(space["disk_bytes"]) +
+                   " on the volume");
   line("durable by", stat["sync_method"]);
   line("measured", stat["sync_probe"]);
   line("file system", stat["volume"]);
@@ -158,29 +161,37 @@ Result<int> RunStat(const StatArguments& arguments, bool json) {
                 store.PrometheusText(arguments.store).c_str());
     return kExitOk;
   }
-  CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  CAIRN_ASSIGN_OR_RETURN(const io::World world, WorldOfStore(arguments.store));
   CAIRN_ASSIGN_OR_RETURN(const engine::Manifest manifest,
                          engine::ReadManifest(*world.files, arguments.store));
   CAIRN_ASSIGN_OR_RETURN(const engine::StoreOptionsFile chosen,
                          engine::ReadOptionsFile(*world.files, arguments.store));
   const StoreMetrics metrics = store.Metrics();
+  CAIRN_ASSIGN_OR_RETURN(const SeenObjects objects, SeeObjects(store));
+  CAIRN_ASSIGN_OR_RETURN(const BranchCounts counts, CountBranches(store, metrics, objects));
   Json files = Json::object();
-  for (const auto& [kind, sum] :
+  FileSums all;
+  for (const auto& [kind, sums] :
        SumFiles(arguments.store, {manifest.log_start_segment, metrics.log_segments})) {
-    files[kind] = {{"count", sum.count}, {"bytes", sum.bytes}, {"allocated_bytes", sum.allocated}};
+    files[kind] = sums.ToJson();
+    all.Add(sums);
   }
+  const auto hint = engine::ReadHint(*world.files, arguments.store, manifest.store);
   const Json stat = {{"store", arguments.store},
                      {"store_id", Hex(std::as_bytes(std::span(manifest.store.bytes)))},
                      {"created_at_ns", manifest.created_at_ns},
                      {"format_version", kFormatVersion},
-                     {"branches", metrics.branches},
-                     {"nodes", metrics.nodes},
+                     {"branches", counts.branches},
+                     {"nodes", counts.nodes},
                      {"models", metrics.models},
+                     {"tokens", counts.tokens},
+                     {"objects", objects.count},
                      {"last_sequence", metrics.last_sequence},
                      {"stored_ratio", metrics.stored_ratio()},
                      {"mean_chain", metrics.mean_chain()},
                      {"segment_bytes", manifest.segment_bytes},
                      {"files", files},
+                     {"space", SpaceToJson(all, hint, metrics)},
                      {"sync_method", store.sync_method()},
                      {"sync_probe", chosen.probe},
                      {"volume", chosen.volume},
@@ -204,7 +215,12 @@ void AddStatCommand(CLI::App& app, Session& session) {
       app, session, "stat", Access::kLooks,
       "Numbers about a store: contents, files, health\n\n"
       "Read from the files. Latencies, failures and queues are known to the process that\n"
-      "serves from the store alone: there, Store::Health and Store::PrometheusText tell.",
+      "serves from the store alone: there, Store::Health and Store::PrometheusText tell.\n"
+      "\n"
+      "\"on disk\" is the blocks that files have, as a cap and du count; \"long\" their lengths;\n"
+      "\"live\" what is still needed. The log has blocks before it needs them, and keeps files to\n"
+      "use again, so a small store takes more than it holds. The metrics of --json and\n"
+      "--prometheus count an object as a branch, and each of its pages as a token.",
       "  cairn stat state\n"
       "  cairn stat state --json | jq .health\n"
       "  cairn stat state --prometheus > /var/lib/node_exporter/cairn.prom",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// top: how a store changes while another process writes it. Each look opens the store anew for
-// reading, which is the one way to see another process's changes; so it shows what the files tell,
+// top: how a store changes while another process writes it. Each look reopens the store for
+// reading, which is the one way to see another process's changes; so it shows what the files show,
 // and never the writer's counters, latencies and queues.
 #include <chrono>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "base/core/check.h"
 #include "tools/cli/command.h"
 #include "tools/cli/output.h"
+#include "tools/cli/seen_objects.h"
 
 namespace cairn::cli {
 
@@ -28,7 +29,8 @@ struct TopArguments {
 struct Look {
   std::chrono::steady_clock::time_point at;
   uint64_t time_ns = 0;  // Since 1970.
-  StoreMetrics metrics;
+  StoreMetrics metrics;  // Branches, nodes and tokens without those of objects.
+  uint64_t objects = 0;
 };
 
 Result<Look> TakeLook(const std::string& path) {
@@ -39,10 +41,16 @@ Result<Look> TakeLook(const std::string& path) {
                                            std::chrono::system_clock::now().time_since_epoch())
                                            .count());
   look.metrics = store.Metrics();
+  CAIRN_ASSIGN_OR_RETURN(const SeenObjects objects, SeeObjects(store));
+  CAIRN_ASSIGN_OR_RETURN(const BranchCounts counts, CountBranches(store, look.metrics, objects));
+  look.metrics.branches = counts.branches;
+  look.metrics.nodes = counts.nodes;
+  look.metrics.tokens = counts.tokens;
+  look.objects = objects.count;
   return look;
 }
 
-// Of a figure that may shrink.
+// Figures that may shrink.
 struct Growth {
   double tokens = 0, records = 0, raw_bytes = 0, stored_bytes = 0;  // A second.
 };
@@ -65,6 +73,7 @@ void PrintLookAsJson(const Look& look, const std::optional<Growth>& growth) {
                {"branches", m.branches},
                {"nodes", m.nodes},
                {"tokens", m.tokens},
+               {"objects", look.objects},
                {"records", m.last_sequence},
                {"raw_bytes", m.raw_bytes},
                {"stored_bytes", m.stored_bytes},
@@ -86,8 +95,8 @@ std::string SignedBytes(double bytes) {
 
 void PrintLook(const Look& look, const std::optional<Growth>& growth, uint64_t row) {
   if (row % kHeaderEvery == 0) {
-    std::printf("%-8s %9s %9s %12s %10s %10s %10s %10s %10s %7s\n", "TIME", "BRANCHES", "NODES",
-                "TOKENS", "TOKENS/S", "RECORDS/S", "RAW/S", "RAW", "STORED", "CHAIN");
+    std::printf("%-8s %9s %9s %12s %9s %10s %10s %10s %10s %10s %7s\n", "TIME", "BRANCHES", "NODES",
+                "TOKENS", "OBJECTS", "TOKENS/S", "RECORDS/S", "RAW/S", "RAW", "STORED", "CHAIN");
   }
   const StoreMetrics& m = look.metrics;
   const auto rate = [&](double Growth::* field) {
@@ -95,10 +104,11 @@ void PrintLook(const Look& look, const std::optional<Growth>& growth, uint64_t r
     if (growth.has_value()) std::snprintf(text, sizeof text, "%.1f", (*growth).*field);
     return std::string(text);
   };
-  std::printf("%-8s %9llu %9llu %12llu %10s %10s %10s %10s %10s %7.2f\n",
+  std::printf("%-8s %9llu %9llu %12llu %9llu %10s %10s %10s %10s %10s %7.2f\n",
               TimeText(look.time_ns).substr(11, 8).c_str(),
               static_cast<unsigned long long>(m.branches), static_cast<unsigned long long>(m.nodes),
-              static_cast<unsigned long long>(m.tokens), rate(&Growth::tokens).c_str(),
+              static_cast<unsigned long long>(m.tokens),
+              static_cast<unsigned long long>(look.objects), rate(&Growth::tokens).c_str(),
               rate(&Growth::records).c_str(),
               growth.has_value() ? SignedBytes(growth->raw_bytes).c_str() : "-",
               BytesText(m.raw_bytes).c_str(), BytesText(m.stored_bytes).c_str(), m.mean_chain());
@@ -132,7 +142,8 @@ void AddTopCommand(CLI::App& app, Session& session) {
       "Opens the store for reading again and again, so it shows what the files tell: contents,\n"
       "sizes and their growth a second. Calls, latencies and queues are known to the process that\n"
       "serves from the store alone (Store::PrometheusText there). Opening replays the headers of\n"
-      "the log: watch a large store at a long interval.",
+      "the log, and objects are listed to be counted: watch a large store at a long interval.\n"
+      "RAW is contents before packing, STORED the length of the files that hold them.",
       "  cairn top state\n"
       "  cairn top state --interval 10 --count 6 --json | jq .per_second.tokens",
       top, RunTop);

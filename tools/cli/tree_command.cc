@@ -10,6 +10,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/forest.h"
 #include "tools/cli/names.h"
+#include "tools/cli/seen_objects.h"
 
 namespace cairn::cli {
 
@@ -31,7 +32,7 @@ Result<int> RunTree(const TreeArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const Store store, OpenForReading(arguments.store));
   ForestFilter filter;
   if (arguments.ns.has_value()) {
-    CAIRN_ASSIGN_OR_RETURN(filter.ns, FindNamespace(store, *arguments.ns));
+    CAIRN_ASSIGN_OR_RETURN(filter.ns, ReadNamespace(*arguments.ns));
   }
   if (!arguments.branch.empty()) {
     CAIRN_ASSIGN_OR_RETURN(const Branch branch, FindBranch(store, arguments.branch, arguments.ns));
@@ -41,10 +42,14 @@ Result<int> RunTree(const TreeArguments& arguments, bool json) {
     filter.root = path.empty() ? 0 : static_cast<uint64_t>(path.front().node);
   }
   CAIRN_ASSIGN_OR_RETURN(const std::vector<Forest> forests, LoadForests(store, filter));
+  SeenObjects objects;  // Beside all branches.
+  if (!arguments.ns.has_value() && arguments.branch.empty()) {
+    CAIRN_ASSIGN_OR_RETURN(objects, SeeObjects(store));
+  }
   if (json) {
     Json models = Json::array();
     for (const Forest& forest : forests) models.push_back(ToJson(forest));
-    PrintJson({{"forests", models}});
+    PrintJson({{"forests", models}, {"objects", ToJson(objects)}});
     return kExitOk;
   }
   DrawOptions draw = arguments.draw;
@@ -53,6 +58,10 @@ Result<int> RunTree(const TreeArguments& arguments, bool json) {
     std::printf("%s%s", i == 0 ? "" : "\n", Draw(forests[i], draw).c_str());
   }
   if (forests.empty()) std::printf("no branches\n");
+  if (objects.count != 0) {
+    std::printf("\n%s, which stand in no tree, by namespace:\n%s",
+                Plural(objects.count, "object").c_str(), TableText(objects).c_str());
+  }
   return kExitOk;
 }
 

@@ -158,7 +158,7 @@ CLI::Validator SegmentNumber() {
 }
 
 Result<int> RunDump(const DumpArguments& arguments, bool json) {
-  CAIRN_ASSIGN_OR_RETURN(io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  CAIRN_ASSIGN_OR_RETURN(io::World world, WorldOfStore(arguments.store));
   std::string note;
   const Result<LogPlace> found = FindLog(world, arguments.store, &note);
   if (!found.ok()) return ExplainOpen(arguments.store, found.status());

@@ -24,7 +24,7 @@ constexpr int KillsMax(int tokens) {
 }
 
 struct Settings {
-  std::string dir;  // Of the store; empty or not there yet.
+  std::string dir;  // The store's; empty or not there yet.
   uint64_t seed = 1;
   int tokens = 400;
   int kills = 3;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <initializer_list>
 
+#include "base/core/text.h"
 #include "tools/demo/printable.h"
 
 namespace cairn::demo {
@@ -43,7 +44,7 @@ std::string TimeRow(const std::string& what, const Samples& samples, const std::
               Milliseconds(samples.Quantile(0.99)), remark});
 }
 
-std::string SpaceRow(const std::string& what, double bytes, const std::string& remark) {
+std::string SpaceRow(const std::string& what, uint64_t bytes, const std::string& remark) {
   return Row({what, BytesText(bytes), remark});
 }
 
@@ -52,15 +53,6 @@ nlohmann::json GoalJson(const Samples& samples, double goal_ms) {
 }
 
 }  // namespace
-
-std::string BytesText(double bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit < std::size(kUnits) - 1; ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.*f %s", unit > 0 && bytes < 10 ? 1 : 0, bytes, kUnits[unit]);
-  return text;
-}
 
 double Samples::Quantile(double quantile) const {
   if (ms_.empty()) return 0;
@@ -122,9 +114,7 @@ nlohmann::json Report::ToJson() const {
 }
 
 std::string Report::Table() const {
-  const auto kv = [&](uint64_t positions) {
-    return static_cast<double>(positions * space.position_bytes);
-  };
+  const auto kv = [&](uint64_t positions) { return positions * space.position_bytes; };
   const double faster = recompute.Quantile(0.5) / std::max(restore.Quantile(0.5), 1e-6);
   std::string table = Row({"", "p50", "p95", "p99"});
   table += TimeRow("append a token at kPower", append, Goal(append, kSaveGoalMs));
@@ -133,16 +123,19 @@ std::string Report::Table() const {
   table += TimeRow("open the store", open, "after kills and closes alike");
   table += TimeRow("fork at kPower", fork, "");
   table += "\n";
-  table += SpaceRow("log written by a fork", static_cast<double>(space.fork_log_bytes),
-                    "padding of its group included");
-  table += SpaceRow("KV of its own, a branch", kv(space.fork_own_positions),
-                    std::to_string(space.fork_own_positions) + " tokens of " +
-                        BytesText(static_cast<double>(space.position_bytes)));
+  table += SpaceRow("log written by a fork", space.fork_log_bytes, "padding of its group included");
+  table += SpaceRow(
+      "KV of its own, a branch", kv(space.fork_own_positions),
+      std::to_string(space.fork_own_positions) + " tokens of " + BytesText(space.position_bytes));
   table += SpaceRow("KV of all branches", kv(space.stored_positions),
                     BytesText(kv(space.copied_positions)) + " if each were a copy");
-  table += SpaceRow("files", static_cast<double>(space.metrics.physical_bytes),
-                    std::to_string(space.metrics.log_segments) + " log segments, and " +
-                        std::to_string(space.metrics.log_spare_segments) + " written in advance");
+  const StoreMetrics& metrics = space.metrics;
+  table += SpaceRow("files, on disk", metrics.physical_bytes,
+                    std::to_string(metrics.log_segments) + " log segments and " +
+                        std::to_string(metrics.log_spare_segments) + " ready, of " +
+                        BytesText(metrics.segment_bytes) + ": each");
+  table += Row({"", "", "has its blocks before it is written, so that a full"});
+  table += Row({"", "", "disk fails no write; sealing gives them back"});
   table.pop_back();
   return table;
 }

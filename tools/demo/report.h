@@ -55,7 +55,7 @@ struct Kill {
 // Bytes of tokens, KV and what holds them.
 struct Space {
   uint64_t position_bytes = 0;      // KV of one token.
-  uint64_t stored_positions = 0;    // Of all branches, shared ones once.
+  uint64_t stored_positions = 0;    // All branches together, shared ones once.
   uint64_t copied_positions = 0;    // If every branch were a copy.
   uint64_t fork_log_bytes = 0;      // That one fork wrote, the padding of its group included.
   uint64_t fork_own_positions = 0;  // That one fork went on for.
@@ -76,8 +76,5 @@ struct Report {
   nlohmann::json ToJson() const;
   std::string Table() const;  // Several lines, without the last line feed.
 };
-
-// "1.5 KiB", "12 MiB"
-std::string BytesText(double bytes);
 
 }  // namespace cairn::demo

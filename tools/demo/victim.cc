@@ -32,7 +32,7 @@ Status SystemError(const char* call) {
   Status status;
   try {
     status = body([pipe](const Acknowledgement& acknowledgement) {
-      // Nobody to tell means nobody to prove anything to.
+      // Without a reader there is nobody to prove anything to.
       if (write(pipe, &acknowledgement, sizeof(acknowledgement)) < 0) _exit(1);
     });
   } catch (const std::exception& exception) {

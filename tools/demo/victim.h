@@ -19,7 +19,7 @@ namespace cairn::demo {
 struct Acknowledgement {
   uint64_t length = 0;     // Tokens of the branch, this one included.
   int32_t token = 0;       // The last of them.
-  uint32_t append_ns = 0;  // Save called to acknowledged; at most four seconds are told.
+  uint32_t append_ns = 0;  // Save called to acknowledged; at most four seconds are reported.
 };
 
 // Parent's side; one thread at a time. The destructor kills a child that is still alive.
@@ -37,7 +37,7 @@ class Victim {
   // The child's next message; blocks. Nothing when the child is dead, or at Ctrl-C.
   std::optional<Acknowledgement> Next();
   // SIGKILL; waits for the death and returns the messages that were not read yet. kInvalidState
-  // when the child had died before, by itself.
+  // when the child had died before, unprompted.
   Result<std::vector<Acknowledgement>> Kill();
 
  private:

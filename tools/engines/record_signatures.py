@@ -27,7 +27,13 @@ CLASSES = {
     "vllm": {
         "vllm/distributed/kv_transfer/kv_connector/v1/base.py": [
             "KVConnectorBase_V1", "SupportsHMA", "KVConnectorMetadata"],
+        "vllm/distributed/kv_transfer/kv_connector/v1/metrics.py": ["KVConnectorStats", "KVConnectorPromMetrics"],
+        "vllm/v1/core/sched/output.py": ["KVConnectorBlockState"],
+        "vllm/v1/kv_cache_interface.py": ["MambaSpec"],
+        "vllm/v1/request.py": ["Request"],
         "vllm/config/kv_transfer.py": ["KVTransferConfig"],
+        "vllm/lora/worker_manager.py": ["WorkerLoRAManager"],
+        "vllm/lora/request.py": ["LoRARequest"],
     },
     "lmcache": {
         "lmcache/v1/distributed/l2_adapters/native_plugin_l2_adapter.py": ["NativePluginL2AdapterConfig"],

@@ -4,7 +4,7 @@
 // for a machine that has nothing but libc and the driver. One JSON object a line: the device, then
 // each part.
 //
-//   bench DEVICE             tells the device and ends
+//   bench DEVICE             prints the device and ends
 //   bench DEVICE SECONDS DIR
 //
 // Exit status: 0; 1 if a part failed; 2 for arguments that cannot be; 77 where there is no such

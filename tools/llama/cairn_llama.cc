@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cairn-llama: runs the small model by hand, and tells other engines' tests what it computes.
+// cairn-llama: runs the small model by hand, and shows other engines' tests what it computes.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Arguments {
   uint64_t seed = 1;
   std::string file = HeldOutTextPath();
   int context = 0;           // 0: the model's
-  std::vector<int32_t> ids;  // Of `logits`.
+  std::vector<int32_t> ids;  // The ids that `logits` belongs to.
 };
 
 double SecondsSince(std::chrono::steady_clock::time_point start) {

@@ -24,7 +24,7 @@ from .run import Runner
 _CODE = ("model.py", "needle.py", "oracle.py", "plan.py", "policies.py", "prompts.py", "run.py", "traces.py")
 _CHECKED_LAYERS = (0, 14, 29)  # Their choices are compared with the oracle's own arithmetic, of the default.
 _PAGES = (64 << 10, 16 << 10, 4 << 10)  # Bytes of values that DRAM takes at a time.
-_IN_DRAM = 0.25  # Of all values.
+_IN_DRAM = 0.25  # DRAM holds this part of all values.
 _BUFFER = 2  # Times the selection, before DRAM.
 _WAYS = {"question as steps": False, "question in the prompt": True}  # Whether it is in the prompt.
 _digest = functools.cache(digest)
@@ -197,8 +197,8 @@ def digests(cache, encode):
 
 
 def measure_all(cache, deadline, text_digests):
-    """True: everything is there. A process resumes another one's work from the store, of which one alone at a
-    time may be open for writing."""
+    """True: everything is stored. A process resumes another one's work from the store, of which one alone at a time may
+    be open for writing."""
     unfinished = lambda: [units for units in tasks()
                           if any(Results(cache, unit, text_digests[unit[1]]).missing() for unit in units)]
     with processes(1) as pool:

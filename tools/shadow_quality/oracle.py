@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy
 
-LANES = 32  # Of a sum.
+LANES = 32  # Partial sums that make a sum.
 BLOCK = 64  # Rows that share their scales, and the unit in which a shadow grows.
 TILE = 256  # Chunks whose exponentials are summed relative to a maximum of their own.
 
@@ -133,7 +133,7 @@ class Spec:
     local_tokens: int = 32
     sink_tokens: int = 8
     outlier_share: float = 0.003
-    outlier_chunks: int = 0  # Not 0: so many, instead of the share.
+    outlier_chunks: int = 0  # Their number; overrides the share if it is not 0.
     budget_tokens: int = 0
     rank: int = 0
     rank_energy: float = 0.0
@@ -195,7 +195,7 @@ def quantise(rows, bits, dtype):
     """(lowest, scale, codes) of blocks of 64 rows, by channel: [..., blocks, channels] twice, and
     [..., blocks, 64, channels] of uint8. REQUIRES: whole blocks; of numbers that docs/shadow.md calls fit."""
     blocks = rows.reshape(*rows.shape[:-2], -1, BLOCK, rows.shape[-1])
-    # Of equal ones the first: zeros have two signs.
+    # The first of equal ones: zeros have two signs.
     low = numpy.take_along_axis(blocks, blocks.argmin(-2)[..., None, :], -2)[..., 0, :]
     spread = blocks.max(-2) - low
     most = f32(2**bits - 1)

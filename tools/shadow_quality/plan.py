@@ -7,7 +7,7 @@ from .oracle import Spec
 from .policies import BEST_TOKENS, Quest, Shadow, Window
 
 STEPS = 64  # Teacher-forced, a text.
-CHANNELS = 192  # Of the keys of a layer of SmolLM2-135M, all heads.
+CHANNELS = 192  # A layer's keys in SmolLM2-135M, all heads.
 BUDGETS = (128, 256, 512, 1024)
 DEFAULT = Spec()
 

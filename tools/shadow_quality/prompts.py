@@ -11,11 +11,11 @@ import cairn.views
 from .model import digest
 
 _PASS = 1024  # Tokens of a forward pass.
-_DTYPE = "bf16"  # Of the stored KV, as engines have it.
+_DTYPE = "bf16"  # The stored KV's, as engines have it.
 
 
 class RoundingCache(transformers.DynamicCache):
-    """Rows are rounded to bf16 as soon as they are there, so that what is stored is what was computed with."""
+    """Rows are rounded to bf16 as soon as they are computed, so that what is stored is what was computed with."""
 
     def update(self, key_states, value_states, layer_idx, *arguments, **named):
         return super().update(key_states.bfloat16().float(), value_states.bfloat16().float(), layer_idx, *arguments,

@@ -16,11 +16,11 @@ from .policies import Dense, agreement, attended
 @dataclasses.dataclass
 class Result:
     logits: torch.Tensor  # [steps, vocabulary]
-    mass: float  # Of full attention's weight, what lies on attended tokens: mean over layers, heads, steps.
+    mass: float  # Share of full attention's weight on attended tokens: mean over layers, heads, steps.
     error: float  # |sparse - full| / |full| of an attention's output, of the same query: mean likewise.
-    tokens: float  # Of the prompt that a step attends to.
+    tokens: float  # How much of the prompt a step attends to.
     chosen: list  # By layer: ids [kv heads, steps, chunks], or None.
-    rank: float  # Of the bases, mean over layers.
+    rank: float  # Vectors in a basis, mean over layers.
     exact_choices: float | None  # Share of choices that are the oracle's.
 
     def compared(self, full):

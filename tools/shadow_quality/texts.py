@@ -38,13 +38,13 @@ SOURCES = [
 ]
 GRID = ("history", "tarfile", "quotations")  # For what varies one thing at a time.
 NEEDLES = ("history", "faq", "jargon")  # In which an access code is hidden.
-_SKIP = 0.1  # Of a file: title pages, licences, lists of contents.
+_SKIP = 0.1  # A file's beginning: title pages, licences, lists of contents.
 
 
 @dataclasses.dataclass
 class Text:
     source: Source
-    version: str  # Of the package.
+    version: str  # The package's.
     ids: list  # Prompt, then what is teacher-forced, and one token more.
     digest: str
 

@@ -21,7 +21,7 @@ from .policies import Shadow
 from .run import Result, Runner
 
 RUN, ROUNDED = "through cairn.shadow", "oracle, queries in bf16"
-IN_PINNED = 0.25  # Of all values, as in the simulated DRAM.
+IN_PINNED = 0.25  # Pinned memory holds this part of all values, as the simulated DRAM does.
 WARM = 16  # Steps before faults are counted, as in traces.disk_faults.
 _FILES = (pathlib.Path(__file__), *(pathlib.Path(cairn.__file__).parent / name for name in (
     "shadow.py", "_shadow_sequences.py", "_shadow_steps.py")))
@@ -73,7 +73,7 @@ class Steps:
 
     def __init__(self, cache, layers):
         self._cache = cache
-        self._watch = cache._device = _Watch(cache._device)  # No call tells of slots.
+        self._watch = cache._device = _Watch(cache._device)  # No call reports slots.
         cache.H2D()
         self._slots = [[] for _ in range(layers)]
         self.queries = [[] for _ in range(layers)]  # [query heads, channels] of bf16, by step.
@@ -214,13 +214,13 @@ def _results(cache, name, text_digest):
 
 
 def measure_all(cache, deadline, digests):
-    """True: all texts are there."""
+    """True: all texts are stored."""
     missing = [name for name in texts.GRID if RUN not in _results(cache, name, digests[name]).of]
     for name in missing:
         if time.time() > deadline:
             return False
         store = cache / "through.store"
-        shutil.rmtree(store, ignore_errors=True)  # Of a call that was killed.
+        shutil.rmtree(store, ignore_errors=True)  # A call that was killed may have left one.
         with measure.processes(1) as pool:
             seconds = pool.submit(_fill, cache, name, store).result()
             pool.submit(_go_on, cache, name, store, seconds).result()

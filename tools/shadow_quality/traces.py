@@ -27,7 +27,7 @@ def _newest(stamps, capacity):
 
 
 def lru_residents(trace, capacity):
-    """Before each step, what a buffer of so many chunks a head holds, bool as the trace. Starts empty."""
+    """Before each step, what a buffer of this many chunks per head holds, bool as the trace. Starts empty."""
     stamps = numpy.full(trace.shape[1:], -1)
     residents = numpy.zeros_like(trace)
     for step, chosen in enumerate(trace):
@@ -52,7 +52,7 @@ def best_residents(trace, capacity):
 
 
 def hit_rate(trace, residents):
-    """The share of all choices but the first step's that is there."""
+    """The share of all choices but the first step's that the buffer holds."""
     return (trace & residents)[1:].sum() / trace[1:].sum()
 
 

@@ -23,8 +23,8 @@ struct Allocator {
   void (*deallocate)(void* context, void* memory, size_t bytes, size_t alignment) = nullptr;
   void* context = nullptr;
 
-  // Aligned operator new of the host program; asks for huge pages from 2 MiB on (MADV_HUGEPAGE).
-  // Where the kernel refuses them the pages are small.
+  // Aligned operator new; from 128 KiB on mapped memory, which freed goes back to the system, while
+  // a malloc keeps it (docs/limits.md). Huge pages from 2 MiB on (MADV_HUGEPAGE), if there are any.
   static Allocator Default();
 };
 

@@ -39,12 +39,10 @@
 //   Errors of every change: those, and kReadOnly (a follower), kPoisoned (the log failed earlier),
 //     kNoSpace (max_bytes or the disk is full), kIoError (no further log segment can be made), and
 //     kUnknownOutcome (the log failed after the change was given to it: reopen the store and look).
-//   A crash: a change is there whole or not at all, and in the order of all changes. How much of
-//     the acknowledged changes it may lose follows from their Durability (cairn/options.h): none at
-//     kPower.
+//   A crash: changes are atomic, and survive in their order. Which acknowledged changes it may lose
+//     follows from their Durability (cairn/options.h): none at kPower.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,275 +50,18 @@
 #include <string>
 #include <vector>
 
+#include "cairn/branch_types.h"
 #include "cairn/completion.h"
 #include "cairn/kv_view.h"
 #include "cairn/model.h"
 #include "cairn/options.h"
+#include "cairn/restore.h"
 #include "cairn/status.h"
 
 namespace [[gnu::visibility("default")]] cairn {
 
 class StoreCore;
 class DraftState;
-
-enum class BranchId : uint64_t {};  // Given by the store, stable for its life. 0 is none.
-// A stretch of a path, which branches share. Given by the store; 0 is none.
-enum class NodeId : uint64_t {};
-using TokenId = uint32_t;  // Any number; the store does not interpret it.
-
-// Content that token ids alone do not identify: an image, audio, a prompt embedding. A fork or a
-// rewind within one that is not atomic shortens it; its hash stays that of the whole.
-struct ContentSpan {
-  uint64_t begin = 0, end = 0;  // Positions.
-  uint64_t hash[2] = {0, 0};    // Of the content; the caller's, and compared as it is.
-  bool atomic = false;          // No fork or rewind inside it.
-  bool operator==(const ContentSpan&) const = default;
-};
-
-// The generator of a sampler's random numbers: none, a counter-based generator by seed and offset,
-// a Mersenne twister by its state in `blob`, or one that blob_name names. The store keeps it and
-// computes nothing from it.
-enum class GeneratorKind : uint8_t { kNone = 0, kPhilox = 1, kMt19937 = 2, kNamed = 3 };
-
-// The sampler, so that the next token comes out the same. Every field is the caller's word and
-// comes back as it was given.
-struct SamplerState {
-  GeneratorKind generator = GeneratorKind::kNone;
-  uint64_t philox_seed = 0, philox_offset = 0;
-  std::string blob_name{};  // kMt19937: empty; kNamed: whose state `blob` is.
-  uint32_t blob_version = 0;
-  std::vector<std::byte> blob{};
-  double temperature = 1.0, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
-  uint32_t top_k = 0;
-  std::vector<float> last_logits{};  // Optional; of the last position, by token id.
-  bool operator==(const SamplerState&) const = default;
-};
-
-// Bytes that a program keeps beside a position; the store does not interpret them.
-struct AppMetadata {
-  std::string content_type{};  // "application/msgpack", ...
-  std::vector<std::byte> bytes{};
-  bool operator==(const AppMetadata&) const = default;
-};
-
-// The content that one append adds; atomic. Pointers may be null. A description only: it owns
-// nothing, and all that it points to lives as long as the call that takes it says.
-//
-// Without tokens and KV it sets a state, sampler, metadata or both, at the length that the branch
-// has, 0 included: instead of what stood there. Other branches keep what they have; forks and
-// rewinds to that length have it.
-struct Delta {
-  // The ids behind the branch's last one. Up to kMaxAppendTokens.
-  std::span<const TokenId> tokens{};
-  // Each group from its kv_length on; may lag behind the tokens. A group whose rule is not kAll may
-  // also begin beyond its kv_length: what lies between is left out, a gap, and kv_length is then
-  // where this view ends. A kPerRequest group: position 0 alone, once.
-  const KvView* kv = nullptr;
-  const SamplerState* sampler = nullptr;  // As it is after these tokens.
-  const AppMetadata* metadata = nullptr;  // Of the same position.
-  std::span<const ContentSpan> spans{};   // Within the new tokens, in order.
-  // `kv` is what the model computes for these tokens behind all tokens before them. False: it is an
-  // approximation (taken from another context, or computed on top of KV that is one). The store
-  // keeps the caller's word with the KV for as long as it has it, forks included; a restore tells
-  // how much of what it delivers is approximate, and nothing approximate is ever taken for exact.
-  bool exact = true;
-};
-
-// How an asynchronous append ends when buffers are full.
-enum class Overload : uint8_t {
-  kFail,  // kBusy at once.
-  // Keep the tokens, drop the KV: kv_length stays, until Fill. kBusy only if there is no room for
-  // the tokens alone: while the log waits for its next segment.
-  kShedKv,
-};
-
-// How an append, a fill, a draft's commit or a batch is done. Each field says which of these look
-// at it; the others ignore it.
-struct AppendOptions {
-  // What must be reached before the call returns, or its ticket is over. All of them.
-  Durability durability = Durability::kProcess;
-  // kConflict, naming the real length, when the branch is not this long: makes a retry after an
-  // unknown outcome harmless. Appends, Fill and Commit; in a batch each append has its own.
-  std::optional<uint64_t> expected_length{};
-  // The last append of a turn: with Persist::kTurnEnd the one whose KV is kept. Appends, Commit,
-  // batches.
-  bool ends_turn = false;
-  // Nanoseconds from the call; then kDeadlineExceeded (nothing was applied) or kUnknownOutcome. 0:
-  // nothing is waited for (cairn/completion.h). All of them.
-  uint64_t timeout_ns = UINT64_MAX;
-  Overload overload = Overload::kFail;  // Append and Commit.
-  bool exact = true;                    // Fill only: as Delta::exact.
-  // Of KV in the memory of a GPU: an event of that device (a cudaEvent_t), recorded by the caller,
-  // behind which it may be read. The host waits for it, asynchronous calls on a thread of the
-  // store. It lives until the call has returned, or the ticket is over. 0: it may be read at once.
-  // Append, AppendSync and Fill; with a view of host memory kInvalidArgument.
-  uintptr_t gpu_ready = 0;
-  // Gets the completion, with `user_data`. Append, Commit, batches. Null: none. The queue is used
-  // in the call alone, and need not outlive it.
-  const CompletionQueue* queue = nullptr;
-  uint64_t user_data = 0;  // As `queue`; the library does not interpret it.
-  // Append and Commit: keeps the borrowed memory alive, so that no thread has to wait with it for
-  // the ticket. The store drops this pointer when it does not read the memory any more: perhaps a
-  // moment after the ticket is over, always before Close returns; of a draft that was copied also
-  // not before its other handles are gone. Its deleter mostly runs on a thread of the store, and
-  // must not call the store, nor throw.
-  std::shared_ptr<const void> owner{};
-};
-
-// How a new branch is called and kept.
-struct BranchOptions {
-  std::string name{};  // Unique in its namespace; empty: unnamed. At most kMaxNameBytes, no NUL.
-  std::string ns{};    // Namespace; likewise. It need not exist before, and never changes.
-  Keep keep{};
-  Durability durability = Durability::kProcess;  // Of the record that makes the branch.
-};
-
-// A branch as it was at one moment. A copy: it does not change with the branch.
-struct BranchInfo {
-  BranchId id{};
-  std::string name{}, ns{};
-  ModelId model{};
-  NodeId node{};
-  uint64_t length = 0;                 // Tokens.
-  std::vector<uint64_t> kv_lengths{};  // Positions; one a layer group of the model.
-  // Nanoseconds since 1970, written down only: nothing is ordered by them.
-  uint64_t created_at_ns = 0, updated_at_ns = 0;
-  // When it was last appended to, forked or restored. A restore is noted once a second at most,
-  // only where eviction or expiry may ask for it, and is lost in a crash.
-  uint64_t used_at_ns = 0;
-  Keep keep{};
-};
-
-// Positions [begin, end) of a layer group that lost their KV (cairn/keep.h), or that were never
-// given what the group's rule needs.
-struct KvHole {
-  uint32_t group = 0;  // Index in ModelSpec::groups.
-  uint64_t begin = 0, end = 0;
-  bool operator==(const KvHole&) const = default;
-};
-
-// One stretch of the path from the root to the head. Empty: a node that only holds a state.
-struct PathStep {
-  NodeId node{};
-  NodeId parent{};              // 0: none.
-  uint64_t begin = 0, end = 0;  // Positions of this path on the node.
-  BranchId owner{};             // 0: no branch may extend it any more.
-};
-
-// How a restore into a GPU and the caller's own work there wait for each other. The handles are
-// CUDA's (a cudaEvent_t), of events of that device, which live until the restore is over.
-struct GpuSync {
-  // Recorded by the caller: what comes before it has ended with the memory that is written, and has
-  // made the tables that are read. The host waits for it, on a thread of the store, when the first
-  // window has been read, or before a table on the device is. 0: none.
-  uintptr_t ready = 0;
-  // Recorded by the restore, one a (group, layer) of the view, in view order, before the layer's
-  // word says kLayerEnqueued: not before, since a wait for an event that was not recorded waits for
-  // nothing. Empty: none; another number than the view has layers is kInvalidArgument.
-  std::span<const uintptr_t> layer_events{};
-  // A window that the device refuses to unpack, or of which it tells a fault although its checksums
-  // are right, is unpacked on the host, once, and goes there raw. Off: the restore fails then. With
-  // layer_events it does so for a fault in any case, since what waited for an event may have read
-  // the layer.
-  bool fall_back_to_host = false;
-};
-
-// The content that a restore brings, and the memory it goes to. A description only: it owns
-// nothing.
-struct RestoreRequest {
-  // Positions [begin, end).
-  uint64_t begin = 0;
-  uint64_t end = UINT64_MAX;    // The branch's length.
-  std::span<TokenId> tokens{};  // Room for end - begin ids at least, or empty: no ids.
-  // Groups and layers wanted, and for which positions each GroupView has room. Null: no KV.
-  //
-  // How far: KV is restored for all groups up to one position L, the largest position <= end that
-  // every group of the model reaches that is not optional. That is the smallest kv_length; but a
-  // kChunkLocal group need not reach a beginning of a chunk, and a kPerRequest group reaches
-  // everything. An optional group of the view is restored up to L, or to where it reaches itself. A
-  // program that restores a branch in several calls gives all of them the same `end`.
-  //
-  // KV that must exist: of the positions in [begin, L) that the view has room for, those that the
-  // group's rule needs at L (else kEvicted). The rest is restored where it is there; where it is
-  // not, the caller's memory is left as it was. RestorableLength tells which `end` to ask for.
-  //
-  // Room: a kCheckpoint group with room in [begin, end) must have room for the row of position L -
-  // 1, if that is not below `begin` (else kInvalidArgument, naming L).
-  //
-  // An example. A model has group 0, which keeps all positions, and group 1, a recurrent state
-  // (kCheckpoint). The branch has 5000 tokens, the last of which was just sampled, so both
-  // kv_lengths are 4999; states were given after 4096 and after 4999 tokens.
-  //
-  //   // All of it: L is 4999, though `end` is 5000. The state is row 4998.
-  //   groups[0] = {.group = 0, .position = 0, .count = 5000, .planes = attention};
-  //   groups[1] = {.group = 1, .position = 4998, .count = 1, .planes = state};
-  //   auto all = branch.Restore({.tokens = ids, .into = &view});     // kv_ends {4999, 4999}
-  //
-  //   // At 4500 there is no state: .end = 4500 is kEvicted, "restorable up to position 4096".
-  //   uint64_t end = branch.RestorableLength(4500).value();          // 4096
-  //   groups[0].count = end;
-  //   groups[1].position = end - 1;                                  // Row L - 1.
-  //   auto part = branch.Restore({.end = end, .tokens = ids, .into = &view});
-  //
-  //   // The first half of the positions now, the rest later: the same `end` in both.
-  //   groups[0] = {.group = 0, .position = 0, .count = 2048, .planes = attention};
-  //   branch.Restore({.end = end, .into = &first_half});
-  //   groups[0] = {.group = 0, .position = 2048, .count = 2048, .planes = attention_rest};
-  //   branch.Restore({.begin = 2048, .end = end, .into = &second_half});
-  //
-  // A window group has two views when its sinks do not touch the window: positions [0, sinks) and
-  // then [L - window, L).
-  const KvView* into = nullptr;
-  // L must be `end`, and so must the position that optional groups of the view reach: else
-  // kEvicted, before anything was read, names the groups and positions that were never given and up
-  // to which position it would work. A token that was just sampled has no KV yet, so of a branch
-  // that is being generated `end` is to be given. Off: RestoreResult::kv_ends tells how far KV
-  // reaches.
-  bool require_kv = false;
-  // Of a view of GPU memory; null: the memory may be written at once, and only the host waits. With
-  // a view of host memory kInvalidArgument.
-  const GpuSync* gpu = nullptr;
-  uint64_t timeout_ns = UINT64_MAX;        // 0: kDeadlineExceeded unless memory holds all of it.
-  const CompletionQueue* queue = nullptr;  // RestoreAsync only.
-  uint64_t user_data = 0;
-  // RestoreAsync: the owner of the memory that the call borrows, as AppendOptions::owner.
-  std::shared_ptr<const void> owner{};
-};
-
-// The content that Branch::Prefetch brings in, and the memory it goes to.
-struct PrefetchRequest {
-  uint64_t begin = 0;
-  uint64_t end = UINT64_MAX;  // The branch's length.
-  // The ordinal of a GPU that it will be restored into: KV comes into the pinned memory that the
-  // store has for it (GpuOptions::pinned_bytes; where there is none, nowhere). Nothing: all comes
-  // into the page cache, for restores into host memory.
-  std::optional<uint32_t> gpu{};
-};
-
-// Filled as a restore goes on. Must outlive it. One word a (group, layer) of the view, in view
-// order, each a LayerState (cairn/completion.h); fewer words than layers are kInvalidArgument. The
-// call sets all to kLayerPending; when the restore is over each is kLayerComplete or kLayerFailed,
-// also where the call failed at once or was cancelled. To be polled with acquire order, or waited
-// for: Ticket::WaitForLayer has a deadline; std::atomic::wait is woken as well.
-struct LayerProgress {
-  std::span<std::atomic<uint32_t>> layers{};
-};
-
-// The outcome of a restore.
-struct RestoreResult {
-  uint64_t begin = 0, end = 0;  // Tokens.
-  // Per GroupView of the view: KV is in place up to here. Where there is room enough this is one
-  // position for all groups that are not optional: the L of RestoreRequest::into. Of a group that
-  // has two views, the first one's ends within it.
-  std::vector<uint64_t> kv_ends{};
-  uint64_t bytes = 0, hot_bytes = 0;  // KV bytes delivered; of these from memory.
-  // Of `bytes` those out of tables of planes with another `sealed_as` than kLossless: they may
-  // differ from what was appended (cairn/model.h). 0: every bit is as it was appended.
-  uint64_t lossy_bytes = 0;
-  // Of `bytes` those that were given with Delta::exact off. Content that stores hold from before
-  // there was that field counts as exact.
-  uint64_t approximate_bytes = 0;
-};
 
 // Memory for positions that are filled layer by layer and then committed as one delta: those that
 // BeginAppend asked for, and before them the ones whose KV lags. Destroying a draft aborts it,
@@ -350,7 +91,7 @@ class Draft {
   // layer is gathered, by a thread of the store, when `ready` (AppendOptions::gpu_ready) was
   // reached, so that it leaves the GPU while later layers are computed. View and memory are
   // borrowed until the ticket of Commit is released, or Abort or the draft's destructor returns.
-  // Commit's ticket tells an error on the way. Errors: those of Put, and
+  // Commit's ticket reports an error on the way. Errors: those of Put, and
   //   kInvalidArgument: there is no such GPU in Options::gpus, or the view has not one group.
   //   kInvalidState: the store is closed.
   //   kIoError: the device refused; kOutOfMemory.
@@ -438,7 +179,7 @@ class Branch {
   // Staging for positions [length, length + positions), and for those before it whose KV lags, in
   // host memory of the store. Does no I/O but for the index. Errors:
   //   kBusy: staging memory, a share of max_memory_bytes, is used up.
-  //   kInvalidArgument: it could never hold so many, or `positions` is 0 or beyond
+  //   kInvalidArgument: staging could never hold `positions`, or it is 0 or beyond
   //     kMaxAppendTokens.
   //   kReadOnly, kPoisoned, and those of every call.
   Result<Draft> BeginAppend(uint64_t positions);
@@ -449,15 +190,15 @@ class Branch {
   // of the branch's own tokens, which the store cannot check.
   //
   // KV beyond kv_length is one delta; positions below it get theirs in steps, each of them atomic:
-  // when one fails, or in a crash, those before it are there. Branches that share the positions get
+  // when one fails, or in a crash, those before it survive. Branches that share the positions get
   // them as well. Blocking, as AppendSync; the view is borrowed until it returns. Errors: those of
   // AppendSync, and
   //   kConflict: expected_length; or another call shortened the branch meanwhile.
   Status Fill(const KvView& kv, const AppendOptions& options = {});
-  // --- How far KV is there. As Info, these read no content.
+  // --- Which KV exists. As Info, these read no content.
   // The evicted parts of [begin, end), by group and position. Of a group whose rule is not kAll:
   // what a restore of [begin, end) needs and misses, evicted or never given. KV that lags, beyond a
-  // group's kv_length, is not told. kInvalidArgument: no such range.
+  // group's kv_length, is not listed. kInvalidArgument: no such range.
   Result<std::vector<KvHole>> EvictedKv(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
   // The largest position <= at_most, and <= length(), at which every group of the model that is not
   // optional has what its rule needs: what Restore can deliver with this `end`; 0: none. Reads no
@@ -471,15 +212,15 @@ class Branch {
 
   // A new branch with this one's first `position` tokens. Constant time; no data is copied. It
   // shares the KV that lies on the same nodes as those tokens: KV that lags behind `position`, or
-  // that this branch filled in for tokens it shares with an older one, is not passed on, and the
-  // new branch is filled by itself. Info() tells its kv_lengths.
+  // that this branch filled in for tokens it shares with an older one, is not passed on, and must
+  // be filled in the new branch. Info() has its kv_lengths.
   //   kInvalidArgument: beyond the length, inside an atomic span, or the name or namespace is too
   //     long, holds a NUL, or is one of objects.
   //   kAlreadyExists: the name is taken in its namespace.
   Result<Branch> ForkAt(uint64_t position, const BranchOptions& options = {}) const;
   // Forgets everything from `length` on. In place when no other branch reaches beyond; else the
-  // tokens stay for those that do. Below the first token of its own a branch loses KV that it
-  // filled in by itself, as in ForkAt. Works where there is no room for data.
+  // tokens stay for those that do. A rewind below its own first token loses the KV that this branch
+  // filled in, as in ForkAt. Works where there is no room for data.
   //   kInvalidArgument: beyond the branch's length, or inside an atomic span.
   //   kBusy: a large append of this branch is under way.
   Status Rewind(uint64_t length, Durability durability = Durability::kProcess);
@@ -503,17 +244,17 @@ class Branch {
   //   kInvalidArgument: the range, the view, room for ids or words, or the GPU; names the field.
   //   kEvicted: positions that are missing (EvictedKv), and up to which position it would work;
   //     before anything was read.
-  //   kCorruption: names file, offset and the longest restorable prefix. Of a GPU also a fault that
-  //     it tells although the checksums are right.
-  //   kStale: of a follower whose writer gave files back again and again; retry.
+  //   kCorruption: names file, offset and the longest restorable prefix. On a GPU also a fault that
+  //     it reports although the checksums are right.
+  //   kStale: a follower whose writer repeatedly deleted files that were needed; retry.
   //   kDeadlineExceeded; kIoError, the disk's or the device's; kOutOfMemory, pinned and device
   //     memory included; and those of every call.
   Result<RestoreResult> Restore(const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
   // The same by a thread of the store; does not block. The request's spans, views, events and
-  // `progress` are borrowed until the ticket is done; Ticket::restored() then tells what Restore
-  // would have returned. At once only kInvalidState and kOutOfMemory; every other error is the
-  // ticket's, and kCancelled (Ticket::Cancel, which is heard between pieces).
+  // `progress` are borrowed until the ticket is done; Ticket::restored() is then what Restore would
+  // have returned. At once only kInvalidState and kOutOfMemory; every other error is the ticket's,
+  // and kCancelled (Ticket::Cancel, which takes effect between pieces).
   Result<Ticket> RestoreAsync(const RestoreRequest& request,
                               LayerProgress* progress = nullptr) const;
   // A hint that positions [begin, end) will be restored soon, when a request waits in a queue, say:

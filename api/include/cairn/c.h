@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cairn in C: C11, and C++ as well. Each call is its C++ namesake, Branch::AppendSync being
-// cairn_branch_append_sync; docs/c.md has a table of both. The comments here tell of each call what
-// it does, what it blocks on and how it fails; where more is to be said the C++ header says it.
-// These are the conventions that hold everywhere:
+// cairn_branch_append_sync; docs/c.md has a table of both. The comments here say what each call
+// does, what it blocks on and how it fails; the C++ header has the details. These are the
+// conventions that hold everywhere:
 //
 //  1. Errors. A call that can fail returns a cairn_code: CAIRN_OK, or what a program branches on.
 //     `error`, the last argument, may be NULL; else *error becomes NULL, or an error to be freed
@@ -11,7 +11,7 @@
 //     constant of code CAIRN_OUT_OF_MEMORY; what the call returns is true also then. Comments list
 //     the codes of a call, but not those that any call may give: CAIRN_INVALID_ARGUMENT (convention
 //     5, 8 or 10), CAIRN_INVALID_STATE (3 or 11) and CAIRN_OUT_OF_MEMORY. "Errors of a change" and
-//     "errors of the index" are explained at the top of cairn/c_branch.h.
+//     "errors of the index" are explained at the top of cairn/c/branch.h.
 //  2. Ownership. An object that a call gives through a pointer to a pointer is the caller's, who
 //     frees it with the `free` of its type; the pointer is NULL after an error, in an array each of
 //     them. Memory that a struct points to belongs to the struct: never free a part. `free` takes
@@ -20,9 +20,9 @@
 //     longer. Memory is needed longer only where a comment says "borrowed until": tokens, KV,
 //     tables, keys and values, events of a GPU, and the layers' progress, but never a struct or an
 //     array of pointers. Handles may be freed in any order. They do not keep a store open: after
-//     cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that tell of the
-//     store as it was: cairn_store_models, _metrics, _health, its texts, and the counts of sparse
-//     and shadow sessions.
+//     cairn_store_close, or _free, each call is CAIRN_INVALID_STATE, but those that report the
+//     store's last state: cairn_store_models, _metrics, _health, its texts, and the counts of
+//     sparse and shadow sessions.
 //  4. Threads. Calls may be made from any thread, at once, on one handle, unless its comment says
 //     otherwise; `free` alone has no other call of the same handle beside it. No thread exists
 //     before a store is opened.
@@ -42,8 +42,8 @@
 //     library does not know is CAIRN_INVALID_ARGUMENT, unless it is zero. So a program and a
 //     library of one major version fit each other. In an array all elements have the same
 //     struct_size. In a struct that a call only writes to only struct_size need be set; fields that
-//     the library does not know become zero. In structs that the library makes it tells how far
-//     they reach. Comments behind fields tell defaults that are not 0.
+//     the library does not know become zero. In structs that the library makes it says how far they
+//     reach. Comments behind fields name defaults that are not 0.
 //  9. Callbacks may come from threads of the store. They must not block, call into the store that
 //     they come from, throw or jump. A listener's context lives until the store is closed. That of
 //     the allocator lives until the last handle of the store is freed, drafts included: they hold
@@ -59,17 +59,17 @@
 //     follows from their cairn_durability (cairn/options.h): none at CAIRN_DURABILITY_POWER.
 #pragma once
 
-#include "cairn/c_base.h"
-#include "cairn/c_branch.h"
-#include "cairn/c_completion.h"
-#include "cairn/c_find.h"
-#include "cairn/c_gpu.h"
-#include "cairn/c_metrics.h"
-#include "cairn/c_model.h"
-#include "cairn/c_objects.h"
-#include "cairn/c_options.h"
-#include "cairn/c_restore.h"
-#include "cairn/c_shadow.h"
-#include "cairn/c_sparse.h"
-#include "cairn/c_store.h"
-#include "cairn/c_view.h"
+#include "cairn/c/base.h"
+#include "cairn/c/branch.h"
+#include "cairn/c/completion.h"
+#include "cairn/c/find.h"
+#include "cairn/c/gpu.h"
+#include "cairn/c/metrics.h"
+#include "cairn/c/model.h"
+#include "cairn/c/objects.h"
+#include "cairn/c/options.h"
+#include "cairn/c/restore.h"
+#include "cairn/c/shadow.h"
+#include "cairn/c/sparse.h"
+#include "cairn/c/store.h"
+#include "cairn/c/view.h"

@@ -4,8 +4,8 @@
 // many behind one file descriptor.
 //
 // `timeout_ns` everywhere is nanoseconds from the call on. UINT64_MAX is for ever. 0 waits for
-// nothing, neither for room, nor for another call, nor for the disk to write: a Wait then is a look
-// at what is there. Of calls that change a store:
+// nothing, neither for room, nor for another call, nor for the disk to write: a Wait then only
+// checks the state. Of calls that change a store:
 //
 //   at Durability::kMemory they succeed as ever.
 //   AppendSync and Fill, at the other levels: kUnknownOutcome says that the change was applied and
@@ -13,7 +13,7 @@
 //   Append, Draft::Commit and Store::Write, at the other levels: their tickets end so at once,
 //     unless the log was faster.
 //
-// A call about a branch that was not used for long reads it from the index, whatever its timeout.
+// A call about a branch that is not in memory reads it from the index, whatever its timeout.
 //
 // Once a ticket is over, whatever its status, Cairn touches neither the source nor the target
 // memory of its call again.
@@ -32,9 +32,9 @@ class TicketState;
 struct RestoreResult;
 class CompletionQueueState;
 
-// How far a layer of a restore is, as a word of LayerProgress (cairn/branch.h) says it. States come
-// in this order; a later version may put a state between pending and complete, so compare with the
-// names, never with a number.
+// How far a layer of a restore is, as a word of LayerProgress (cairn/restore.h) says it. States
+// come in this order; a later version may put a state between pending and complete, so compare with
+// the names, never with a number.
 enum LayerState : uint32_t {
   kLayerPending = 0,  // Not to be used.
   // GPU restores alone: all that writes the layer was enqueued, and GpuSync::layer_events recorded
@@ -64,23 +64,23 @@ class Ticket {
   // kBusy until the call is over, then its outcome: the codes that the call lists. kInvalidState:
   // an empty ticket, or a child of fork().
   Status status() const;
-  // Of an append the branch's length right after it was applied, known as soon as the ticket is
-  // there. Of Objects::PutBatchAsync and GetBatchAsync the object's bytes, once the ticket is
-  // released. Else 0.
+  // An append's: the branch's length right after it was applied, known as soon as the ticket
+  // exists. PutBatchAsync's and GetBatchAsync's: the object's bytes, once the ticket is released.
+  // Else 0.
   uint64_t length() const;
   bool kv_shed() const;  // The tokens were kept, the KV was not (Overload::kShedKv, Persist).
-  // The outcome of a restore (cairn/branch.h); null unless the ticket is of a restore, is done, and
-  // went well. Lives as long as the pointer does.
+  // The outcome of a restore (cairn/restore.h); null unless the ticket is of a restore, is done,
+  // and went well. Lives as long as the pointer does.
   std::shared_ptr<const RestoreResult> restored() const;
 
   // Waits until the call is over and returns status(). With UINT64_MAX this thread may lead the
   // group commit that it waits for: write the log and sync it. With any other limit it only looks
   // on, since a leader cannot leave before the disk has answered. Errors beside those of the call:
   //   kDeadlineExceeded: the wait timed out, and the ticket is as it was. A call that itself ran
-  //     out of time has the same code; done() tells them apart.
+  //     out of time has the same code; done() distinguishes them.
   //   kOutOfMemory: there was no memory to wait; the call goes on.
   Status Wait(uint64_t timeout_ns = UINT64_MAX);
-  // Of a restore that was given a LayerProgress: waits until the word `layer` of it has reached
+  // For a restore that was given a LayerProgress: waits until the word `layer` of it has reached
   // `state`, kLayerEnqueued or kLayerComplete, or the restore is over. Ok: the layer is enqueued,
   // or in place. If the restore is over first, its status is returned. The words must outlive the
   // wait, unless the ticket was over before. Errors:

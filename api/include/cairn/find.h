@@ -15,20 +15,19 @@
 #include <span>
 #include <string_view>
 
-#include "cairn/branch.h"
+#include "cairn/branch_types.h"
 #include "cairn/model.h"
 
 namespace [[gnu::visibility("default")]] cairn {
 
 // Tokens of a block by which prefixes are looked for: shorter prefixes are not found at all.
 inline constexpr uint64_t kPrefixBlock = 64;
-// Of nodes that hold the same first tokens so many are looked at, the newest ones.
+// Nodes examined when several hold the same first tokens: the newest ones.
 inline constexpr size_t kPrefixCandidates = 8;
 // Namespaces of one query, PrefixQuery::ns included.
 inline constexpr size_t kMaxQueryNamespaces = 16;
-// Leases that may be held at once; beyond that a hit comes without one. Each is some 200 bytes of
-// memory, and whatever changes a node looks for its leases. Of objects (Objects::Exists) each
-// counts as one.
+// Leases that may be held at once; beyond that a hit comes without one. Each takes about 200 bytes,
+// and every change to a node looks up its leases. Each object (Objects::Exists) counts as one.
 inline constexpr size_t kMaxLeases = 65'536;
 
 // Names a lease. Numbers are not given again, and those of an earlier opening of the store name
@@ -48,7 +47,7 @@ struct PrefixQuery {
   std::span<const std::string_view> also{};
   // Nanoseconds for which the hit stays as it is (Options::max_lease_ns at most): no eviction,
   // expiry or rewind takes it. A drop of the last branch that needs it does, or that branch's
-  // rewind to before its own part. 0: no lease.
+  // rewind to before its own part; the lease is over then. 0: no lease.
   uint64_t lease_ns = 0;
   // Never touches the disk: kBusy when something that is needed is not in memory.
   bool memory_only = false;
@@ -60,8 +59,7 @@ struct PrefixQuery {
 };
 
 // Where a branch has, or had, the first `matched` of the tokens. All lengths are positions. A plain
-// value, which may be kept and copied, and used from any thread: it holds nothing by itself, only
-// its lease does.
+// value, which may be kept, copied and used from any thread. Only its lease holds content.
 struct PrefixHit {
   // 0: nothing was found.
   NodeId node{};
@@ -69,12 +67,18 @@ struct PrefixHit {
   uint64_t matched = 0;
   // ...and KV up to here can be restored, and a fork here has it.
   uint64_t restorable = 0;
+  // The longest match of ids and spans that the search met, perhaps of another node, which may have
+  // less KV or none. If it is another one it is by hash, not compared, and not held by the lease.
+  struct Longest {
+    NodeId node{};
+    uint64_t matched = 0;
+  } longest{};
   // Up to here no KV was appended with Delta::exact off.
   uint64_t exact = 0;
   // Ids and spans were compared, one by one.
   bool confirmed = false;
-  // Everything that was appended before the call was looked at. Off: the index is being made anew,
-  // or is behind; there may be a better hit.
+  // Everything that was appended before the call was looked at. Off: the index is being rebuilt, or
+  // is behind; a better hit may exist.
   bool complete = true;
   // 0: none was asked for, the hit is not confirmed, max_leased_bytes or kMaxLeases are held, or
   // the store is read only: leases are the writer's.

@@ -47,9 +47,9 @@ struct GpuOptions {
   // Options::max_memory_bytes, of which all GPUs of a store may have half. When the operating
   // system refuses to pin it the store does without, with one line to EventListener::on_event.
   uint64_t pinned_bytes = 0;
-  // Branches that were used last keep the KV of so many newest tokens there, as far as half of it
-  // reaches; where that is short the namespace that has most of it gives way. Of models named here
-  // (ModelIdentity::name) so many instead.
+  // The most recently used branches keep the KV of their newest tokens there, this many each,
+  // within half of pinned_bytes; where that is short the namespace that has most of it gives way.
+  // `pinned_tokens_of` overrides the number for a model (ModelIdentity::name).
   uint64_t pinned_tokens = 4096;
   std::map<std::string, uint64_t> pinned_tokens_of{};
 };
@@ -62,9 +62,9 @@ class Gpu {
   //   kNotFound: there is no driver, no such device, or the library was built without CUDA.
   //   kIoError: what else the driver says.
   static Result<Gpu> Open(const GpuOptions& options = {});
-  // None at all, but a device on the CPU that runs the same kernels, and its streams as late, and
-  // in as unlikely an order, as they may: for tests of code that restores into a GPU. Their order
-  // follows from the seed. Its memory is that of Allocate alone; 64 MiB.
+  // A simulated device, for tests of code that restores into a GPU: the same kernels on the CPU,
+  // with streams that run as late, and in as unlikely an order, as they may, by `seed`. Its memory
+  // is that of Allocate alone; 64 MiB.
   static Result<Gpu> Simulated(uint64_t seed, uint32_t ordinal = 0);
   static Result<Gpu> Simulated(uint64_t seed, const GpuOptions& options);
   // For tests inside the library.
@@ -76,7 +76,7 @@ class Gpu {
 
   uint32_t ordinal() const { return options_.ordinal; }
   const GpuOptions& options() const { return options_; }
-  // Of the card. Lives as long as this handle.
+  // The card's name. Lives as long as this handle.
   const std::string& name() const;
 
   // --- Memory of the device, for programs that have no other means. Blocking.

@@ -19,14 +19,15 @@
 //   branch.Append({.tokens = ids, .kv = *step->Row(row, position)});
 //
 // The engine's stream never waits for any of this: where no slot is free the step is not saved, and
-// Begin says so. Its KV can be given later (Branch::Fill), since it lies in the engine's blocks. A
-// step that was begun and not launched is told by Wait; a launch without Begin saves nothing, but
-// where the last Begin was of such a step it is taken for that one.
+// Begin says so. Its KV can be given later (Branch::Fill), since it lies in the engine's blocks.
+// Wait reports a step that was begun and not launched. A launch without Begin saves nothing, except
+// right after such a step: then it is taken for that step.
 //
-// Not tied to a store; the memory, slots * (rows of a step) on the device and as much pinned, is
-// the caller's choice and counts for none. It lives until every launch of what Enqueue enqueued, or
-// captured, has ended: GpuSteps and all GpuStep of it gone, the graph must not run any more. In a
-// child of fork() nothing of it may be used, and its destructors do nothing.
+// Not tied to a store. Its memory, slots * (rows of a step) on the device and the same amount
+// pinned, is the caller's choice and counts toward no store's limit. It lives until every launch of
+// what Enqueue enqueued, or captured, has ended: GpuSteps and all GpuStep of it gone, the graph
+// must not run any more. In a child of fork() nothing of it may be used, and its destructors do
+// nothing.
 //
 // Every call is thread-safe, those of one GpuStep among themselves are not. Wait blocks, and so do
 // Make and the end of the last handle, which wait for copies of their own; the rest enqueues and
@@ -121,7 +122,7 @@ class GpuSteps {
   //   kInvalidArgument: the stream is of another device.
   Result<GpuStep> Begin(uintptr_t stream);
 
-  uint64_t slot_bytes() const;  // Of device memory, and as much pinned.
+  uint64_t slot_bytes() const;  // Device memory per slot, and the same amount pinned.
 
  private:
   explicit GpuSteps(std::shared_ptr<GpuStepsState> state) : state_(std::move(state)) {}

@@ -3,11 +3,12 @@
 // Eviction, and which content is kept at all. Nothing is ever evicted unless Options::evict, or the
 // policy of a namespace, allows it.
 //
-// Eviction takes the branch that was not used for longest (appended to, restored, forked), of the
-// lowest priority first. First its KV goes, from the leaf up to where a branch that still has its
-// KV needs it, and its tokens stay: reading them works as before, restoring KV is kEvicted, and
-// Branch::Fill brings it back. When no KV is left to take and whole branches may go, they are
-// dropped, in the same order.
+// Eviction takes the least recently used branch (by appends, restores and forks) of the lowest
+// priority first. First its KV goes, from the leaf up to where a branch that still has its KV needs
+// it, and its tokens stay: reading them works as before, restoring KV is kEvicted, and Branch::Fill
+// brings it back. When no KV is left to take and whole branches may go, they are dropped, in the
+// same order. Nothing is evicted for an append or an object that has no room even in an empty
+// store, or in an empty namespace: it is kNoSpace at once.
 //
 // A thread of the store does it. Each step is one record of the log, so a crash leaves a step whole
 // or not at all; a long branch takes several steps, from its end up.
@@ -27,11 +28,12 @@ namespace [[gnu::visibility("default")]] cairn {
 // How long a branch is kept.
 struct Keep {
   bool pinned = false;   // Neither evicted nor expired.
-  uint8_t priority = 0;  // Of two branches that may be evicted the lower goes first, however new.
-  // Nanoseconds: the branch is dropped when it was not used for so long. 0: that of its namespace,
-  // if it is set when the branch is made; else never for that reason. The drop is logged, some
-  // seconds later at most; a store that is closed meanwhile drops the branch when it is open again.
-  // Time goes by the wall clock at the opening and the monotonic clock from there on.
+  uint8_t priority = 0;  // The lower one is evicted first, however new.
+  // Nanoseconds: the branch is dropped when it has been unused for this long. 0: the namespace's
+  // ttl, if one is set when the branch is made; else never for that reason. The drop is logged, a
+  // few seconds later at most. Each opening of the store for writing counts as a use, so that a
+  // wrong clock, at this opening or an earlier one, drops nothing. So a store that is opened more
+  // often than this expires nothing. Time goes by the monotonic clock while the store is open.
   uint64_t ttl_ns = 0;
   bool operator==(const Keep&) const = default;
 };
@@ -47,10 +49,11 @@ enum class Evict : uint8_t {
 // tokens are appended, kv_length stays, and Fill, or a later append, may bring it.
 enum class Persist : uint8_t {
   kAlways,
-  // Of appends with AppendOptions::ends_turn, which bring KV from kv_length on: so while a turn
-  // goes on only its tokens are written.
+  // Only KV of appends with AppendOptions::ends_turn, which bring it from kv_length on. While a
+  // turn goes on, only its tokens are written.
   kTurnEnd,
-  // Of branches that were used before: that are forks, were forked or restored (tokens or KV).
+  // Only KV of branches that were used before: forks, and branches that were forked or restored
+  // (tokens or KV).
   kReused,
   kTokensOnly,  // None; Fill still attaches it.
 };
@@ -83,7 +86,7 @@ struct NamespacePolicy {
 struct NamespaceInfo {
   std::string name{};  // "" is the one of branches that name none.
   NamespacePolicy policy{};
-  uint64_t branches = 0;  // Of Objects::Usage: objects, and puts that are under way.
+  uint64_t branches = 0;  // Objects::Usage: objects, and puts under way.
   uint64_t bytes = 0;     // As max_bytes counts them.
 };
 

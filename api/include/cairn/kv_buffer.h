@@ -70,8 +70,8 @@ struct GroupTensors {
   std::span<std::byte* const> tensors{};
   // The first layer that there are tensors of; appends need all.
   uint32_t layer_begin = 0;
-  // How large each tensor is: so many blocks of tokens_per_block, or, with tokens_per_block 0, so
-  // many tokens. Just one of the two is given.
+  // The size of each tensor: `blocks` blocks of tokens_per_block tokens or, with tokens_per_block
+  // 0, `tokens` tokens. Just one of `blocks` and `tokens` is given.
   uint64_t blocks = 0;
   uint32_t tokens_per_block = 0;
   uint64_t tokens = 0;
@@ -85,7 +85,7 @@ struct GroupTensors {
 // A KvView with all its arrays and its tables of host memory. The tensors stay the caller's.
 class OwnedKvView {
  public:
-  OwnedKvView();  // Of no group.
+  OwnedKvView();  // Has no groups.
   OwnedKvView(OwnedKvView&&) noexcept;
   OwnedKvView& operator=(OwnedKvView&&) noexcept;
   ~OwnedKvView();

@@ -18,9 +18,9 @@
 // This covers vLLM's NHD, HND, fused and MLA caches, SGLang's token pools, FlashInfer's pages and
 // plain tensors. The layout is the caller's word; it cannot be inferred from a shape.
 //
-// An example: positions 32 to 79 of a sequence in a cache of 4096 blocks of 16 tokens, one tensor a
-// layer, [2][4096][16][8 heads][128] bf16 (vLLM's NHD), blocks 7, 3 and 12. A row has 256 bytes, a
-// token 2048, a block 32 KiB, and V begins 128 MiB behind K:
+// An example: positions 32 to 79 of a sequence in a cache of 4096 blocks of 16 tokens, one tensor
+// per layer, [2][4096][16][8 heads][128] bf16 (vLLM's NHD), blocks 7, 3 and 12. A row has 256
+// bytes, a token 2048, a block 32 KiB, and V begins 128 MiB behind K:
 //
 //   std::vector<std::byte*> k, v;                        // One base a layer.
 //   for (std::byte* tensor : tensors) {
@@ -80,7 +80,7 @@ struct BlockTable {
 
 // One plane of a group (K, V, ...). All strides in bytes; they may be any sign.
 struct PlaneView {
-  std::span<std::byte* const> layer_bases{};  // One a layer; appends only read from them.
+  std::span<std::byte* const> layer_bases{};  // One per layer; appends only read from them.
   int64_t block_stride = 0;
   int64_t token_stride = 0;
   int64_t head_stride = 0;
@@ -94,8 +94,8 @@ struct GroupView {
   uint64_t position = 0;          // First position that the view describes.
   uint64_t count = 0;             // How many.
   uint32_t tokens_per_block = 0;  // 0: there are no blocks.
-  // Blocks that there are from each layer base on: what a table names lies below it. 0: not said,
-  // and not checked.
+  // The number of blocks behind each layer base: a table's entries lie below it. 0: not said, and
+  // not checked.
   uint64_t blocks = 0;
   BlockTable table{};
   std::span<const PlaneView> planes{};  // In the order of LayerGroup::planes.
@@ -106,7 +106,7 @@ struct KvView {
   // Those present. A group at most twice, the lower positions first, with none in both: sinks and
   // the window behind them. A group of states (Retention::kCheckpoint, kPerRequest) once.
   std::span<const GroupView> groups{};
-  MemoryKind memory = MemoryKind::kHost;  // Of all layer bases.
+  MemoryKind memory = MemoryKind::kHost;  // Where all layer bases point.
   uint32_t device = 0;                    // Its ordinal; of host memory 0.
 };
 
@@ -116,9 +116,9 @@ enum class KvUse : uint8_t { kAppend, kRestore };
 // Checks the description against the model, once: groups and planes exist, every layer has a base,
 // strides do not make rows overlap, tables cover the positions and hold no negative entry, nor one
 // beyond `blocks`; for kRestore, which writes, also that no table names an entry twice and no two
-// layers next to each other have one base; for kAppend that all layers are there. Whether planes or
-// layers overlap otherwise is not looked at. Nor is what a table on a device holds: a restore
-// checks it there, an append as it reads. Every call that takes a view does this first.
+// layers next to each other have one base; for kAppend that all layers are described. Whether
+// planes or layers overlap otherwise is not looked at. Nor is what a table on a device holds: a
+// restore checks it there, an append as it reads. Every call that takes a view does this first.
 //
 // kInvalidArgument naming group, plane and field. Reads the arrays and tables in host memory, no KV
 // memory. Needs no store, and does not block. May throw std::bad_alloc.

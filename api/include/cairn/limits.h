@@ -17,11 +17,11 @@ inline constexpr uint64_t kMaxNameBytes = 256;
 
 // --- Models. Together these keep a description below 1 MiB.
 inline constexpr uint64_t kMaxIdentityBytes = 1024;   // Each text of identity and variant.
-inline constexpr uint64_t kMaxGroupNameBytes = 256;   // Of a layer group, of a plane.
-inline constexpr uint64_t kMaxLayerGroups = 15;       // A store tells them apart by four bits.
-inline constexpr uint64_t kMaxLayers = 65536;         // Of a group.
-inline constexpr uint64_t kMaxPlanes = 64;            // Of a group.
-inline constexpr uint64_t kMaxHeads = 65536;          // Of a plane.
+inline constexpr uint64_t kMaxGroupNameBytes = 256;   // Each name of a layer group or a plane.
+inline constexpr uint64_t kMaxLayerGroups = 15;       // A store numbers them with four bits.
+inline constexpr uint64_t kMaxLayers = 65536;         // Per group.
+inline constexpr uint64_t kMaxPlanes = 64;            // Per group.
+inline constexpr uint64_t kMaxHeads = 65536;          // Per plane.
 inline constexpr uint64_t kMaxRowBytes = 64u << 20;   // One head of one token; a recurrent state.
 inline constexpr uint64_t kMaxGroupHeads = 1u << 20;  // Heads of all planes of all layers.
 inline constexpr uint64_t kMaxPositionBytes = 1u << 30;  // One position of a group.

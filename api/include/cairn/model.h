@@ -16,9 +16,9 @@
 //   spec.identity.weights_digest = digest;             // So that no other weights are served.
 //   spec.groups[0].inv_freq = Llama3Frequencies(RotaryFrequencies(128, 500'000.0), {});
 //
-// Some fields came later than stores that hold models: RotarySpec, state_parts, ModelSpec::logical.
-// Where a registration leaves one of them unset, it agrees with whatever another one of the same
-// model says there; RegisterModel writes that down once, and from then on it is compared.
+// RotarySpec, state_parts, inv_freq with mscale, and ModelSpec::logical may be unset. There a
+// registration agrees with whatever another one of the same model says. RegisterModel writes that
+// down once, and from then on it is compared; the model keeps its id and its KV.
 //
 // Plain values; nothing here takes a lock, does I/O or needs a store. Functions that allocate may
 // throw std::bad_alloc.
@@ -71,7 +71,7 @@ enum class SealedAs : uint8_t {
   // tables when it likes, and writes large appends (Options::direct_ingest_bytes) to tables at
   // once: so a restore may give exact values once and quantised ones later, but never anything
   // else: content is quantised once and has the same bits from then on, however often tables are
-  // rewritten, also for forks. RestoreResult::lossy_bytes tells how much of a restore came so.
+  // rewritten, also for forks. RestoreResult::lossy_bytes counts the quantised bytes of a restore.
   kInt8 = 1,
 };
 // "lossless", "int8"; "unknown" for another value. The text is static.
@@ -88,7 +88,7 @@ struct Plane {
   RotarySpec rotary{};
   // Other than kLossless only for key and value planes of bf16 or f16.
   SealedAs sealed_as = SealedAs::kLossless;
-  // Of a state or opaque plane: a row is so many equal parts, one behind the other, of which each
+  // A row of a state or opaque plane is this many equal parts, one behind the other, each of which
   // belongs to a head, so that a process that holds other heads can take what is theirs. Divides
   // row_bytes. 0: not said, the row is one whole.
   uint32_t state_parts = 0;
@@ -133,9 +133,9 @@ struct LayerGroup {
   // one and by none. All planes of such a group are of Dtype::kOpaque; to restore whole blocks only
   // is up to the caller. Not longer than a name.
   std::string packing{};
-  // Rotary angles as the engine uses them (cairn/rotary.h): fp32 inverse frequencies, one a pair of
-  // elements, and its scale on the result. One set for all planes of the group that are rotated.
-  // Shadows of low-rank keys need them; everything else works without.
+  // Rotary angles as the engine uses them (cairn/rotary.h), for all rotated planes of the group:
+  // fp32 inverse frequencies, one per pair of elements, and its scale on the result. Empty: unset,
+  // and mscale with them. Shadows of low-rank keys need them; everything else works without.
   std::vector<float> inv_freq{};
   float mscale = 1.0F;
 
@@ -144,8 +144,8 @@ struct LayerGroup {
   bool operator==(const LayerGroup&) const = default;
 
   // Presets. They cannot fail: what is too large, or no dtype, RegisterModel refuses by its field.
-  // Keys count as rotated, in halves (Mla: adjacent), in a window that inv_freq tells, which is the
-  // caller's to fill. An engine that pairs otherwise sets planes[0].rotary.pairing: llama.cpp's
+  // Keys count as rotated, in halves (Mla: adjacent), in the window that inv_freq implies, which
+  // the caller fills in. An engine that pairs otherwise sets planes[0].rotary.pairing: llama.cpp's
   // Llama keys are adjacent. `head_dim` counts elements; sizes in bytes are called so.
   static LayerGroup FullAttention(uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                                   Dtype dtype);
@@ -156,7 +156,7 @@ struct LayerGroup {
 };
 
 // Which model it is. The caller's words. Two models are the same only when all of them are equal:
-// give what tells apart whatever must not be exchanged.
+// set every field that distinguishes states that must not be exchanged.
 struct ModelIdentity {
   std::string name{};  // Required.
   std::string revision{};
@@ -178,7 +178,7 @@ struct ModelVariant {
 // Which part of the logical model this process holds, in all. Processes that hold different parts
 // register different models. LogicalGroup says the same group by group.
 struct ShardSpec {
-  uint32_t layer_begin = 0, layer_end = 0;      // Of the logical model; 0, 0: all.
+  uint32_t layer_begin = 0, layer_end = 0;      // Layers of the logical model; 0, 0: all.
   uint32_t kv_head_begin = 0, kv_head_end = 0;  // 0, 0: all.
   // Context parallelism: which part of the positions, of how many. The rank is below the size.
   uint32_t context_rank = 0, context_size = 1;
@@ -195,8 +195,8 @@ struct ShardSpec {
 //
 // is the second of four ranks, whose own group "attention" has 32 layers and two heads.
 struct LogicalGroup {
-  std::string name{};   // Of the LayerGroup of this process, if it has any of it.
-  uint32_t layers = 0;  // Of the logical model's group.
+  std::string name{};   // Names this process's LayerGroup that holds part of it, if any.
+  uint32_t layers = 0;  // All layers of the logical model's group.
   uint32_t heads = 0;   // KV heads; of a state or opaque plane its parts.
   uint32_t layer_begin = 0, layer_end = 0;  // Held by this process; empty: nothing of the group.
   uint32_t head_begin = 0, head_end = 0;
@@ -220,13 +220,13 @@ struct ModelSpec {
   bool operator==(const ModelSpec&) const = default;
 
   // One group of full attention: what most models are. FullAttention("llama-3.1-8b", 32, 8, 128,
-  // Dtype::kBf16). As LayerGroup::FullAttention, which tells what is left for the caller.
+  // Dtype::kBf16). As LayerGroup::FullAttention, which says what is left for the caller.
   static ModelSpec FullAttention(std::string name, uint32_t layers, uint32_t kv_heads,
                                  uint32_t head_dim, Dtype dtype);
 
   uint64_t token_bytes() const;  // KV of one position, all groups, in bytes.
   // kInvalidArgument naming the field: a value that does not exist, a number that is not finite, or
-  // what is beyond a limit (cairn/limits.h). RegisterModel does this by itself.
+  // what is beyond a limit (cairn/limits.h). RegisterModel calls this.
   Status Validate() const;
   // The first field in which the two differ, "groups[0].planes[1].heads is 8, not 4"; empty when
   // none does. A field that can be unset differs only where both say something.

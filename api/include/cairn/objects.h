@@ -9,8 +9,8 @@
 //   auto found = objects.Exists(keys);                         // found->leading
 //   objects.GetBatch(gets);
 //
-// An object never changes: it is there whole or not at all, in memory, for followers, and after any
-// crash. To replace one is to drop it and to put another one under its key, in one step.
+// An object never changes. Puts are atomic in memory, for followers, and across any crash.
+// Replacing an object drops it and puts another under its key, in one step.
 //
 // Keys are 1 to 256 bytes of any value, objects 0 bytes to 1 GiB. Keys belong to a namespace, which
 // is not one of branches: what is called "a" here has nothing to do with their "a". Its cap, its
@@ -54,28 +54,28 @@ inline constexpr uint32_t kMinObjectPageBytes = 64, kMaxObjectPageBytes = 1u << 
 struct ObjectClass {
   std::string name{};  // Not empty; at most kMaxIdentityBytes.
   // A page is read, checked and packed as one: what the engine's own page has, or a part of that.
-  // The last page of an object that does not fill it takes as much room in memory and in the log.
+  // A partly filled last page takes a whole page's room in memory and in the log.
   uint32_t page_bytes = 4096;
-  // The type of the bytes. Only bf16 and f16 are packed: they are KV, then, and get smaller by some
-  // third without loss.
+  // The type of the bytes. Only bf16 and f16 are packed: they are KV, then, and get smaller by
+  // about a third without loss.
   Dtype dtype = Dtype::kOpaque;
   bool operator==(const ObjectClass&) const = default;
 };
 enum class ObjectClassId : uint64_t {};  // Given by the store, stable for its life.
 
 enum class IfPresent : uint8_t {
-  kKeep,     // An object that is there stays: for keys that name content.
-  kReplace,  // An object that is there goes, in the same step as the new one comes.
+  kKeep,     // An existing object stays: for keys that name content.
+  kReplace,  // The new object replaces an existing one atomically.
 };
 
-// One object that is to be put.
+// One object to put.
 struct ObjectPut {
   std::string_view key{};  // 1 to 256 bytes of any value.
   std::span<const std::byte> value{};
-  // How far behind the beginning of its chain of keys it stands: of two objects the deeper one is
-  // evicted first, however new, since it is of no use without those before it. Kept up to 255.
+  // The key's position in its chain. The deeper of two objects is evicted first, however new, since
+  // it is useless without those before it. Kept up to 255.
   uint32_t depth = 0;
-  uint64_t user_data = 0;  // Of its completion.
+  uint64_t user_data = 0;  // Handed back with its completion.
 };
 // How all objects of a call are put.
 struct PutOptions {
@@ -84,7 +84,7 @@ struct PutOptions {
   IfPresent if_present = IfPresent::kKeep;
   bool pinned = false;                           // Neither evicted nor expired.
   uint64_t ttl_ns = 0;                           // As Keep::ttl_ns; 0: that of the namespace.
-  Durability durability = Durability::kProcess;  // When a put is told as done.
+  Durability durability = Durability::kProcess;  // When a put counts as done.
   // Nanoseconds from the call on, for all of its objects.
   uint64_t timeout_ns = UINT64_MAX;
   const CompletionQueue* queue = nullptr;  // PutBatchAsync only.
@@ -92,10 +92,10 @@ struct PutOptions {
 // The outcome of one put.
 struct PutResult {
   Status status{};
-  bool stored = false;  // Or it was there already, and was kept.
+  bool stored = false;  // False with Ok: an existing object was kept.
 };
 
-// One object that is wanted, and where it goes.
+// One object to get, and where it goes.
 struct ObjectGet {
   std::string_view key{};
   // The caller's memory. Behind the object's last byte it may be written to as well.
@@ -105,22 +105,22 @@ struct ObjectGet {
 // How all objects of a call are read.
 struct GetOptions {
   std::string_view ns{};
-  ObjectClassId object_class{};            // Of another class: kModelMismatch. 0: of any.
+  ObjectClassId object_class{};            // Another class: kModelMismatch. 0: any.
   uint64_t timeout_ns = UINT64_MAX;        // Nanoseconds from the call on.
   const CompletionQueue* queue = nullptr;  // GetBatchAsync only.
 };
 // The outcome of one get.
 struct GetResult {
   Status status{};
-  uint64_t bytes = 0;  // Of the object, also where `into` has no room for them.
+  uint64_t bytes = 0;  // The object's size, also where `into` has no room for it.
 };
 
-// Which keys of a call are there. A snapshot: without a lease what is there may go at any time.
+// Which keys of a call exist. A snapshot: without a lease, objects may go at any time.
 struct ObjectsFound {
-  std::vector<uint64_t> bits{};  // Key i is there: bit i % 64 of bits[i / 64].
-  uint64_t count = 0;            // How many are there...
-  uint64_t leading = 0;          // ...and how many before the first that is not.
-  LeaseId lease{};               // Keeps all that are there; 0: nothing does.
+  std::vector<uint64_t> bits{};  // Key i exists: bit i % 64 of bits[i / 64].
+  uint64_t count = 0;            // How many exist...
+  uint64_t leading = 0;          // ...and how many before the first that does not.
+  LeaseId lease{};               // Keeps all that exist; 0: nothing does.
   // REQUIRES: i is below the number of keys.
   bool operator[](size_t i) const { return (bits[i / 64] >> (i % 64) & 1) != 0; }
 };
@@ -150,77 +150,78 @@ class Objects {
   // Idempotent. Blocking: a change, durable when it returns (kPower). Errors:
   //   kInvalidArgument: names the field.
   //   kModelMismatch: a class of that name has another page size or dtype.
-  //   kReadOnly: of a follower, for a class that is not there.
+  //   kReadOnly: a follower cannot add a class.
   Result<ObjectClassId> RegisterClass(const ObjectClass& object_class);
 
   // Blocking: waits for room, and until all are as durable as was asked for, or timeout_ns is over.
   // Keys and values are borrowed until it returns. The outcome of each in its order; an error of
   // its own says that none was tried: kReadOnly, kPoisoned, kInvalidArgument (the namespace, the
   // class, or an enum). Of each:
-  //   Ok: it is there as it was given, or (kKeep) as it was. Of two puts of one key at once one
-  //     wins and both are Ok; of two in one batch, the first (kKeep) or the last.
+  //   Ok: it exists as it was given, or (kKeep) as it was. If two calls put one key at once, one
+  //     wins and both are Ok; within one batch the first (kKeep) or the last wins.
   //   kInvalidArgument: the key or the object is too large, or the key empty.
-  //   kModelMismatch: kKeep: it is there, and of another class.
+  //   kModelMismatch: kKeep: it exists, with another class.
   //   kNoSpace, kDeadlineExceeded, kPoisoned, kIoError, kCorruption (of the index), kOutOfMemory:
-  //     it is not there.
-  //   kUnknownOutcome: it is there unless the process or the machine ends now.
-  // Objects are written together, some MiB in a record of the log: a crash leaves each of a record
-  // or none. Larger ones, and those for which something must be evicted of their namespace, go by
-  // themselves; until they are complete they count in Usage and cannot be asked for, and what a
-  // crash leaves of one is dropped at the next opening.
+  //     it was not put.
+  //   kUnknownOutcome: it exists unless the process or the machine ends now.
+  // The store writes small objects together, a few MiB per log record; a crash leaves a record
+  // whole or not at all. It writes a larger object alone, and so an object for which it must first
+  // evict something. Until such an object is complete it counts in Usage but cannot be read, and
+  // the next opening drops what a crash leaves of it.
   Result<std::vector<PutResult>> PutBatch(std::span<const ObjectPut> puts,
                                           const PutOptions& options);
   // The same by a thread of the store: one ticket, and one completion, for each; does not block on
-  // the disk. Keys and values are borrowed until its ticket is released. Ticket::length() tells the
-  // bytes. Ticket::Cancel is heard with every step, until the object is in the log. kCancelled: it
-  // is not there.
+  // the disk. Keys and values are borrowed until its ticket is released. Ticket::length() is the
+  // object's size in bytes. Ticket::Cancel takes effect at the next step, until the object is in
+  // the log. kCancelled: it was not put.
   Result<std::vector<Ticket>> PutBatchAsync(std::span<const ObjectPut> puts,
                                             const PutOptions& options);
 
   // Blocking, until timeout_ns. Straight into the caller's memory, all in one pipeline of reads,
   // 1024 objects at a time. On failure `into` is undefined. The outcome of each in its order; an
   // error of its own says that none was tried. Of each:
-  //   kNotFound: it is not there.
-  //   kInvalidArgument: `into` is too small, and GetResult::bytes tells what it needs; or no such
-  //     key.
+  //   kNotFound: there is no such object.
+  //   kInvalidArgument: `into` is too small, and GetResult::bytes is what it needs; or no such key.
   //   kModelMismatch: it is of another class than was asked for.
-  //   kBusy: it was replaced again and again meanwhile.
+  //   kBusy: it was replaced repeatedly meanwhile.
   //   and as Branch::Restore.
   Result<std::vector<GetResult>> GetBatch(std::span<const ObjectGet> gets,
                                           const GetOptions& options = {}) const;
-  // The same by a thread of the store, ended some at a time, as PutBatchAsync. Borrowed until its
-  // ticket is done.
+  // The same on a thread of the store; tickets end a few at a time, as with PutBatchAsync. Borrowed
+  // until its ticket is done.
   Result<std::vector<Ticket>> GetBatchAsync(std::span<const ObjectGet> gets,
                                             const GetOptions& options = {}) const;
 
-  // Which keys are there. From memory, where the directory knows all objects: after an opening it
-  // is filled in the background, and it has half of Options::reuse_memory_bytes, some 25 bytes an
-  // object (StoreMetrics::object_directory_whole). For what it does not know the index is asked, in
-  // two rounds of reads for all keys together: then the call blocks on the disk. A follower has no
-  // directory. A key that is there by 64 bits of a hash alone is told as there: Get compares it.
+  // Reports which keys exist. Answers from memory where the directory knows all objects
+  // (StoreMetrics::object_directory_whole). The directory is filled in the background after an
+  // opening, and has half of Options::reuse_memory_bytes, about 25 bytes per object. Other keys are
+  // looked up in the index, in two rounds of reads for all keys together, so the call blocks on the
+  // disk. A follower has no directory. A key that matches only by 64 bits of its hash is reported
+  // as existing; Get compares the key.
   //
-  // Without `lease_ns` nothing is kept: a key that is there may be evicted before it is asked for.
-  // With it, all that are told as there stay for so many nanoseconds (Options::max_lease_ns at
-  // most): nothing evicts or expires them. A Delete wins, and so does a put with kReplace. Then
-  // names are compared, what is damaged is told as not there, and objects that are not in memory
-  // are looked up in the index. Store::Renew and Store::Release take the lease. It is for all or
-  // for none: ObjectsFound::lease is 0 if nothing is there, if the bytes of all are more than
-  // Options::max_leased_bytes leaves, each counted in whole pages, if more than kMaxLeases would be
-  // held, of which each object counts as one, or if the store is read only. While all of a full
-  // namespace is on lease, a put into it is kNoSpace. A crash or a restart ends leases. Errors:
+  // Without `lease_ns` nothing is kept: an object may be evicted before it is read. With it,
+  // nothing evicts or expires the objects found for this many nanoseconds (Options::max_lease_ns at
+  // most). A Delete wins, and so does a put with kReplace: that object leaves the lease, which ends
+  // with its last object. A call with a lease also compares the keys themselves, reports damaged
+  // objects as missing, and looks up objects that are not in memory in the index. Store::Renew and
+  // Store::Release take the lease. It covers all objects found or none: ObjectsFound::lease is 0 if
+  // no key exists, if the objects, counted in whole pages, take more than Options::max_leased_bytes
+  // leaves, if more than kMaxLeases would be held (each object counts as one), or if the store is
+  // read only. While all of a full namespace is on lease, a put into it is kNoSpace. A crash or a
+  // restart ends leases. Errors:
   //   kInvalidArgument: names a key that cannot be, or the namespace.
-  //   kCorruption, kIoError, kOutOfMemory: the index could not be asked; nothing is held.
+  //   kCorruption, kIoError, kOutOfMemory: the index could not be read; nothing is held.
   Result<ObjectsFound> Exists(std::span<const std::string_view> keys, std::string_view ns = {},
                               uint64_t lease_ns = 0) const;
-  // They are of use: when it is their turn to be evicted each is passed over once, up to some
-  // thousand that come one after the other. In memory alone: does not block and writes nothing, so
-  // a crash forgets it; what the directory does not know is not touched. A ttl goes on.
-  // kInvalidArgument names a key that cannot be, or the namespace; kReadOnly.
+  // Marks keys as useful: eviction passes over each of them once, up to about a thousand in a row.
+  // In memory only: does not block and writes nothing, so a crash forgets it. Keys that the
+  // directory does not know are not marked. A ttl goes on. kInvalidArgument names a key that cannot
+  // be, or the namespace; kReadOnly.
   Status Touch(std::span<const std::string_view> keys, std::string_view ns = {});
-  // A change, and it works where there is no room for data. Of each: Ok, kNotFound, or why it is
-  // still there (kUnknownOutcome: it is gone unless the process or the machine ends now). All in
-  // one record, up to kMaxBatchOps; more of them in several. An error of its own says that none was
-  // tried: kInvalidArgument names a key that cannot be, or the namespace.
+  // A change, and it works where there is no room for data. The outcome of each: Ok, kNotFound, or
+  // why it still exists (kUnknownOutcome: it is gone unless the process or the machine ends now).
+  // All in one record, up to kMaxBatchOps; more of them in several. An error of its own says that
+  // none was tried: kInvalidArgument names a key that cannot be, or the namespace.
   Result<std::vector<Status>> Delete(std::span<const std::string_view> keys,
                                      std::string_view ns = {},
                                      Durability durability = Durability::kProcess);

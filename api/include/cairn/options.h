@@ -42,8 +42,8 @@ enum class Backend : uint8_t {
   kThreads,
 };
 
-// Told about the life of the store. Calls come from the store's or the caller's threads, several at
-// once, must not block, must not throw, and must not call back into the store.
+// Hears about the life of the store. Calls come from the store's or the caller's threads, several
+// at once, must not block, must not throw, and must not call back into the store.
 struct EventListener {
   std::function<void(const Status& cause)> on_poisoned{};   // Once, with the cause.
   std::function<void(const std::string& line)> on_event{};  // Human readable, one line.
@@ -53,33 +53,46 @@ struct EventListener {
 // until it is reopened, reads go on), or, after on_poisoned was called, the process ends.
 enum class FatalAction : uint8_t { kPoison, kAbort };
 
+// What an opening does where files that it reads are damaged.
+enum class Recovery : uint8_t {
+  // kCorruption, naming file and offset. Nothing is changed.
+  kRefuse = 0,
+  // Opens a damaged store and serves what is provable of it. Where tables of the index are cut,
+  // damaged or missing, what the others and the log behind them prove stays, and is written into
+  // new tables at once: a branch stays if every record of it and of its path survives. A damaged
+  // log ends where it is damaged; records that need what is lost are left out. The rest is gone for
+  // good. on_event and Store::recovery_note say in one line what is gone. The damaged files move to
+  // lost/<time>/ within the store's directory. They count under max_bytes and are not copied;
+  // beyond 1/16 of it (1 GiB without a cap) the oldest go. A follower moves nothing. Damage that
+  // opening does not read (in payload, in snapshot tables, in single blocks of the index, in the
+  // log below where its replay begins) stays; reads that need it and Verify report it. A damaged
+  // MANIFEST, OPTIONS, or header of the log's first live segment is refused all the same: they say
+  // what the store is, and have no second copy. For servers that must start, and for `cairn
+  // repair`.
+  kSetAside = 1,
+};
+
 struct Options {
   // --- Opening
-  // Makes the directory, and a store in it, where there is none. Its parent must be there.
+  // Makes the directory, and a store in it, where there is none. Its parent must exist.
   bool create_if_missing = false;
-  // kAlreadyExists where a store is there.
+  // kAlreadyExists where a store exists.
   bool error_if_exists = false;
   // A follower: takes no lock and writes nothing. Beside a writer, in this or another process, it
   // shows only what a crash cannot take away any more: what was known to be durable when it was
   // opened or last refreshed (Store::Refresh). Of a writer that crashed, what it had acknowledged
   // counts as known again once the next one's opening has returned. Without a writer it shows all
-  // that the next one would find. A writer may give back files that it needs: a read that meets
-  // that refreshes by itself and tries again, twice, which shows the store as it is then; after
-  // that it is kStale: retry. It never shows wrong bytes, and kCorruption is damage. Excludes the
-  // two options above.
+  // that the next one would find. A writer may delete files that the follower needs: such a read
+  // refreshes the follower and tries again, twice, which shows the store as it is then; after that
+  // it is kStale: retry. It never shows wrong bytes, and kCorruption is damage. Excludes the two
+  // options above.
   bool read_only = false;
-  // Opens what is provable of a damaged store instead of refusing it: the log up to where it is
-  // damaged, without the records that a damaged index cannot place. The parts that were cut or left
-  // out are gone for good once something is written. Damage that opening does not read (in payload,
-  // in tables, in the log below where its replay begins) stays; reads that need it and Verify tell
-  // it. The files that say where everything lies have no second copy: a damaged MANIFEST, OPTIONS
-  // or footer of an index table, and a damaged header of the log's first live segment, are refused
-  // all the same. For `cairn repair`.
-  bool salvage = false;
+  // What happens where opening meets damage.
+  Recovery recovery = Recovery::kRefuse;
 
   // Permissions of new files, whatever the umask says: 0600, or with 0040, 0060, 0004 or 0006 for
   // the group and for others. Users who may read files may also enter directories: 0700 for 0600. A
-  // follower needs to read them. Files that are there keep theirs, and a directory that was made
+  // follower needs to read them. Existing files keep theirs, as does a directory that was made
   // before the store.
   uint32_t file_mode = 0600;
 
@@ -88,22 +101,23 @@ struct Options {
   // segments that only what drops or rewinds may open, and room for two more and some tables (1/32
   // of the cap, 64 MiB at most), which lets space be given back when all is taken. So a new store
   // needs ten segments (kInvalidArgument). A store that has more than a smaller cap allows can be
-  // opened all the same: it says so, takes no data, and may use that room beyond what it has. Of
-  // the disk as much is left free, with a cap or without one: data is kNoSpace before it is full,
-  // and what was dropped comes back. That is asked for, not taken: what others write there may use
-  // it up.
+  // opened all the same: it says so, takes no data, and may use that room beyond what it has. The
+  // same amount of disk is kept free even without a cap, so appends fail with kNoSpace before the
+  // disk is full and dropped space can be reclaimed. It is not preallocated: other programs may
+  // consume it.
   uint64_t max_bytes = UINT64_MAX;
   // The content that may go when room runs out under max_bytes or on the disk, unless a namespace
   // says otherwise (cairn/keep.h): in the background from seven eighths of what data may take on.
   // An append that comes too early for that waits, or is kBusy if it is asynchronous; making,
   // forking and renaming branches wait as well. kNoSpace when nothing is left that may go. The wait
-  // is short where the cap is hundreds of segments; at some tens of them it may last for seconds.
-  // Where nothing may go at all, whatever can wait still waits for two rounds of the background,
-  // since sealing takes less room than the log does.
+  // is short where the cap is hundreds of segments; at a few tens of them it may last for seconds.
+  // With eviction off, blocking calls still wait for two background rounds, because sealing shrinks
+  // the log.
   Evict evict = Evict::kNever;
-  // The size of a log segment, fixed at creation: 256 KiB to 1 GiB. 0: what the store has, and 64
-  // MiB at creation. Another value than the store's is refused; StoreMetrics tells it. Each opening
-  // that writes begins a segment, and an orderly Close gives back what was not written of it.
+  // The size of a log segment, fixed at creation: 256 KiB to 1 GiB. 0: what the store has; at
+  // creation 64 MiB, or the power of two of which max_bytes and the disk's free space then hold 32
+  // (262 MiB: 8 MiB). Another value than the store's is refused; StoreMetrics has it. Each opening
+  // that writes begins one, and an orderly Close gives back what was not written of it.
   uint64_t segment_bytes = 0;
   // The live log stays below this, so that it and the time to open stay bounded: from three
   // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
@@ -114,18 +128,19 @@ struct Options {
   // appends that have begun and go into the log (below direct_ingest_bytes): it may be longer by
   // all of these, and by one segment. While the background is paused, makes a checkpoint, or cannot
   // give back what is damaged, nothing is held, and the log grows; it gets short again beside the
-  // appends that come then. Nor does it get more than 64 segments beyond those that its bytes would
-  // fill: the background gives back the oldest segments that short-lived processes leave, and at
-  // the latest Close waits for that. A larger one takes bursts at the speed of the disk and lets
-  // short conversations end before they are sealed; it costs disk, and time when a store is opened.
+  // appends that come then. The log also never holds more than 64 segments beyond ceil(bytes /
+  // segment_bytes): the background gives back the oldest segments that short-lived processes leave,
+  // and at the latest Close waits for that. A larger one takes bursts at the speed of the disk and
+  // lets short conversations end before they are sealed; it costs disk, and time when a store is
+  // opened.
   uint64_t log_bytes_max = 4ull << 30;
-  // A conversation is also sealed when it got so many tokens or deltas since it was last, so that
-  // the chain that a restore has to read stays short; several of them together, 16 MiB of KV or
-  // more, unless the log is given back first. 0: not for that reason.
+  // A conversation is also sealed after this many new tokens or deltas, so that restores read short
+  // chains; several conversations are sealed together, 16 MiB of KV or more, unless the log is
+  // reclaimed first. 0: not for that reason.
   uint64_t snapshot_interval_tokens = 1024;
   uint64_t max_delta_chain = 100;
-  // After so many records the changes of the tree go into the index, in the background. Opening
-  // replays about that many at most; each time costs a small table and a new MANIFEST.
+  // After this many log records, changes of the tree are flushed to the index, in the background.
+  // Opening replays about that many at most; each flush costs a small table and a new MANIFEST.
   uint64_t replay_records_max = 8192;
   // Bytes per second that the background reads and writes together while it seals, rewrites and
   // merges, at most: in small steps, so that appends and restores meet little of it. As a rule of
@@ -136,34 +151,34 @@ struct Options {
   // this limit. 0: no limit; the threads of the background still give way to all others where they
   // meet on a core. From 64 KiB.
   uint64_t background_bytes_per_second = 0;
-  // Log segments that are kept ready: so many are made ahead, which costs next to nothing, since
-  // their blocks are allocated as they fill and not written twice; and so many at most of those
-  // that the log has given back, whose blocks are written, which makes small appends faster. What
-  // is beyond that goes back to the disk. Zeros are written ahead only of appends below 160 KiB
-  // that come one by one, once they have filled a segment, as far as they did so in the last two
-  // minutes.
+  // Log segments kept ready. Min: new ones created ahead, which costs next to nothing, since their
+  // blocks are allocated as they fill and not written twice. Max: recycled ones kept, whose blocks
+  // are written, which makes small appends faster. Others go back to the disk. Zeros are written
+  // ahead only of appends below 160 KiB that come one by one, once they have filled a segment, as
+  // far as they did so in the last two minutes.
   uint32_t spare_segments_min = 2;
   uint32_t spare_segments_max = 16;
 
   // --- Memory
   // All buffers and caches together; from 16 MiB. Restores, and appends that are ingested, stand in
   // line for what they need of it, until their deadline; one of each always gets on, whatever it
-  // needs. At 1 GiB some thirty restores run at once, and four ingested appends or more.
+  // needs. At 1 GiB about thirty restores run at once, and four ingested appends or more.
   uint64_t max_memory_bytes = 1ull << 30;
   // Newest part of the log kept in memory, from 256 KiB up to half of the above (without what GPUs
   // have of it).
   uint64_t hot_tail_bytes = 256ull << 20;
   // Larger asynchronous appends borrow the source. Up to 4 MiB and 64 KiB.
   uint64_t submit_copy_max_bytes = 1ull << 20;
-  // Branches that were not used for longest are forgotten beyond this (or 3/16 of what the hot tail
-  // and a quarter for staging leave of max_memory_bytes) and read from the index when they are
-  // asked for again; some 1 KiB each. A new or changed branch stays until the index has it.
+  // Memory for branches, about 1 KiB each. Beyond this (or 3/16 of what the hot tail and a quarter
+  // for staging leave of max_memory_bytes) the least recently used are dropped from memory and read
+  // from the index when they are needed again. A new or changed branch stays until the index has
+  // it.
   uint64_t tree_memory_bytes = 64ull << 20;
-  // Memory of the structures that tell at once which content may be reused, 8 KiB or more. 0: 1/16
-  // of max_memory_bytes. No more than other parts of that leave, which is as much at 1 GiB, and
-  // 1/128 at 16 MiB. Half of it is for prefixes: a filter, and 120 bytes or so for every 64 tokens
-  // until a table has them. Half is for keys of objects (cairn/objects.h), some 25 bytes each:
-  // objects without room there are looked up in the index.
+  // Memory for lookups of reusable content, 8 KiB or more. 0: 1/16 of max_memory_bytes. Limited to
+  // what other parts of max_memory_bytes leave: all of 1/16 at 1 GiB, 1/128 at 16 MiB. Half of it
+  // is for prefixes: a filter, and about 120 bytes for every 64 tokens until a table has them. Half
+  // is for keys of objects (cairn/objects.h), about 25 bytes each: objects without room there are
+  // looked up in the index.
   uint64_t reuse_memory_bytes = 0;
   // Where large buffers come from. See cairn/allocator.h for how long it must live.
   Allocator allocator = Allocator::Default();
@@ -172,8 +187,8 @@ struct Options {
   // kNone: no prefix is found in this store, whatever its namespaces say. Indexes of earlier
   // openings are given up with the next MANIFEST.
   Index index = Index::kPrefix;
-  // Leases (PrefixQuery::lease_ns) are over after so long, however long was asked for, unless they
-  // are renewed; and of what they hold this many bytes, raw, may be held at once.
+  // The longest lease (PrefixQuery::lease_ns) without a renewal, and the raw bytes that all leases
+  // together may hold.
   uint64_t max_lease_ns = 60'000'000'000;
   uint64_t max_leased_bytes = 16ull << 30;
 
@@ -185,10 +200,10 @@ struct Options {
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
 
-  // An append of so much KV and ids, or more, is packed and written into a snapshot table of its
-  // own instead of the log: once, where the log would hold it until it is sealed. It is as atomic
-  // and as durable as any other; the table is synced before the append is acknowledged at any
-  // level. Given to Append it borrows the source, whatever submit_copy_max_bytes says. Later
+  // An append of this many bytes of KV and ids, or more, is packed and written into a snapshot
+  // table of its own instead of the log: once, where the log would hold it until it is sealed. It
+  // is as atomic and as durable as any other; the table is synced before the append is acknowledged
+  // at any level. Given to Append it borrows the source, whatever submit_copy_max_bytes says. Later
   // appends to the branch wait for it, or are kBusy; other branches go on. 0: never. From 4 KiB.
   uint64_t direct_ingest_bytes = 8ull << 20;
 
@@ -198,10 +213,10 @@ struct Options {
 
   // --- Machine
   Backend backend = Backend::kAuto;
-  // Threads that help restores, and that run asynchronous calls; as many again seal in the
-  // background. 0: one less than the cores, at least one. They begin when there is work for them.
+  // Threads that help restores and run asynchronous calls; the same number seal in the background.
+  // 0: one less than the cores, at least one. They begin when there is work for them.
   uint32_t executor_threads = 0;
-  // GPUs that restores may write to; of each ordinal one. Their pinned memory is part of
+  // GPUs that restores may write to; one per ordinal. Their pinned memory is part of
   // max_memory_bytes, half of it at most, and leaves 16 MiB of it.
   std::vector<Gpu> gpus{};
   // The world to live in, instead of this machine: tests run the store on a simulated one.

@@ -12,14 +12,21 @@
 // and round once; an engine that computes in fp32 may have another last bit, and then its own
 // numbers are the ones to give.
 //
-// Pure functions: thread-safe, no store, no I/O. They check nothing of their arguments, and a
-// number that is not finite is refused when the model is registered; they may throw std::bad_alloc.
+// Pure functions: thread-safe, no store, no I/O. Those that make frequencies check nothing of their
+// arguments, and a number that is not finite is refused when the model is registered; they may
+// throw std::bad_alloc.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "cairn/status.h"
+
 namespace [[gnu::visibility("default")]] cairn {
+
+struct LayerGroup;
 
 // Whether what is stored is rotated. On disk; never change.
 enum class RotaryState : uint8_t {
@@ -85,5 +92,58 @@ std::vector<float> YarnFrequencies(uint32_t width, double theta, const YarnScali
 // The factor of YaRN on cosine and sine (LayerGroup::mscale): 0.1 * coefficient * ln(factor) + 1,
 // and 1 for factors up to 1. DeepSeek's is YarnMscale(f, mscale) / YarnMscale(f, mscale_all_dim).
 float YarnMscale(double factor, double coefficient = 1.0);
+
+// LongRoPE (Phi-3 and later): the frequency of pair i is divided by the i-th of `short_factors`, or
+// of `long_factors` where the context is longer than original_positions. Keys of the two do not
+// turn into each other: a model that was registered with one is another model with the other.
+struct LongRopeScaling {
+  std::vector<double> short_factors{}, long_factors{};  // width / 2 of each.
+  uint32_t original_positions = 4096;
+  uint64_t context_positions = 0;  // The engine's context length, by which it chooses.
+};
+// As many numbers as the factors that are chosen, width / 2 at most.
+std::vector<float> LongRopeFrequencies(uint32_t width, double theta,
+                                       const LongRopeScaling& scaling);
+// The factor of LongRoPE on cosine and sine (LayerGroup::mscale), for contexts that are `factor`
+// times original_positions at most: sqrt(1 + ln(factor) / ln(original_positions)), and 1 for
+// factors up to 1. It does not depend on which factors are chosen.
+float LongRopeMscale(double factor, uint32_t original_positions);
+
+// Bytes from a layer, token, head or element to the next. 0: dense, as [layer][token][head][row].
+struct KeyStrides {
+  uint64_t layer = 0, token = 0, head = 0, element = 0;
+  bool operator==(const KeyStrides&) const = default;
+};
+
+// Rows of a plane, and where they are wanted.
+struct KeyRotation {
+  size_t plane = 0;     // Of LayerGroup::planes.
+  uint32_t layers = 1;  // Layers that `rows` has; they share the cosines and sines of a token.
+  // Positions of the tokens, any, in any order: one a token; with sections one per section, one
+  // token behind the other. `from` of a plane of RotaryState::kBefore is empty.
+  std::span<const uint64_t> from{}, to{};
+  // Memory of the host, which need not be aligned: Plane::heads rows of row_bytes for each token.
+  // `into` gets whole rows. It is the memory of `rows` with the same strides, or shares none of it.
+  std::span<const std::byte> rows{};
+  std::span<std::byte> into{};
+  KeyStrides row_strides{}, into_strides{};
+};
+
+// Turns rows to other positions. RotaryState::kApplied: what was rotated at `from` becomes what is
+// rotated at `to`. RotaryState::kBefore: what is not rotated yet becomes what the engine computes
+// at `to`, mscale included. Each row is turned by the engine's own angles: fl32(fl32(position) *
+// inv_freq). Elements outside the window are copied; so is a pair whose angle stays, bit for bit.
+//
+// Let r be a pair turned without any rounding. What is written differs from it by at most
+// (u + 2^-22) * |r| in the Euclidean norm, u = 2^-24 (f32), 2^-11 (f16), 2^-8 (bf16), however far;
+// mscale and subnormal numbers add their own roundings. Errors of repeated turns add up: always
+// turn the row that was stored first.
+//
+// Computes on the caller's thread, without locks; takes 2 KiB of memory a pair for cosines and
+// sines. kInvalidArgument, by the field, and nothing is written: the plane does not exist or is not
+// rotated; pairing or inv_freq is unset, or the window does not fit; elements are none of f32, f16
+// and bf16; numbers of positions that do not match; strides by which rows overlap; rows that do not
+// fit `rows` or `into`; `into` that shares part of `rows`. kOutOfMemory: nothing is written either.
+Status RotateKeys(const LayerGroup& group, const KeyRotation& rotation);
 
 }  // namespace cairn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The settings of a shadow. A shadow is a small stand-in for the keys of a long context: it tells a
+// The settings of a shadow. A shadow is a small stand-in for the keys of a long context: it shows a
 // step of generation which few chunks of tokens its queries need, and gives their keys. The
 // arithmetic is in docs/shadow.md. A shadow is derived from stored KV; losing it loses nothing.
 //
@@ -18,9 +18,9 @@ namespace [[gnu::visibility("default")]] cairn {
 // Where the keys of chunks that were selected come from. On disk; never change.
 enum class ShadowKeys : uint8_t {
   kExact = 1,    // Fetched as they were stored, with the values.
-  kInt8 = 2,     // 8 bits an element: a scale and an offset for each channel of 64 tokens.
-  kInt4 = 3,     // 4 bits an element, likewise.
-  kLowRank = 4,  // A few coefficients a token, of a basis that the heads of a layer share.
+  kInt8 = 2,     // 8 bits per element: a scale and an offset for each channel of 64 tokens.
+  kInt4 = 3,     // 4 bits per element, likewise.
+  kLowRank = 4,  // A few coefficients per token, in a basis that the heads of a layer share.
 };
 // "exact", "int8", "int4", "low_rank"; "unknown" for another value. The text is static.
 const char* ShadowKeysName(ShadowKeys keys);
@@ -31,21 +31,22 @@ const char* ShadowKeysName(ShadowKeys keys);
 struct ShadowSpec {
   uint32_t chunk_tokens = 4;  // 1, 2, 4, 8 or 16: what is selected and fetched as one.
   ShadowKeys keys = ShadowKeys::kInt4;
-  uint32_t landmark_bits = 4;  // 16, 8 or 4 bits an element of a landmark.
+  uint32_t landmark_bits = 4;  // 16, 8 or 4 bits per element of a landmark.
   // The newest tokens, always attended to; a multiple of chunk_tokens.
   uint32_t local_tokens = 32;
   // The first tokens, always attended to; rounded up to whole chunks.
   uint32_t sink_tokens = 8;
-  // Chunks whose keys differ most from their landmark are always attended to: this share of all
-  // chunks, from 0 to 1, rounded up; or, not 0, so many.
+  // Chunks whose keys differ most from their landmark are always attended to: this fraction of all
+  // chunks, from 0 to 1, rounded up.
   double outlier_share = 0.003;
-  // Not 0: so many, whatever the share says.
+  // Their number; overrides outlier_share if it is not 0.
   uint32_t outlier_chunks = 0;
   // Tokens that a step selects besides those; a multiple of chunk_tokens. 0: 2048, or an eighth of
   // the context if that is less.
   uint32_t budget_tokens = 0;
-  // kLowRank alone, and just one of them: so many directions, or the fewest that keep this share
-  // (above 0, up to 1) of the sum of squares of all keys of a layer.
+  // kLowRank alone, and just one of the two. `rank`: the number of directions. `rank_energy`: the
+  // fewest directions that keep this share (above 0, up to 1) of the sum of squares of a layer's
+  // keys.
   uint32_t rank = 0;
   double rank_energy = 0;
 

@@ -34,16 +34,16 @@ class ShadowSessionState;
 // Which shadow of a branch.
 struct ShadowOf {
   ShadowSpec spec{};
-  uint32_t group = 0;         // Of the model: keys and values of bf16 or fp16, all positions kept.
-  uint64_t end = UINT64_MAX;  // Of the branch's tokens those before it. Its length.
+  uint32_t group = 0;         // The model's group: K and V of bf16 or fp16, all positions kept.
+  uint64_t end = UINT64_MAX;  // Only the branch's tokens before it. Default: its length.
 };
 
 // The properties of a shadow, or of the one that a session has. Counts are by head and layer.
 struct ShadowInfo {
-  uint64_t tokens = 0;         // Of the context.
-  uint64_t covered = 0;        // Of these, by the shadow. 0: too few, attention is dense.
+  uint64_t tokens = 0;         // The context's length.
+  uint64_t covered = 0;        // Tokens that the shadow covers. 0: too few, attention is dense.
   uint32_t chunks = 0;         // Covered; of one head of one layer, here and below.
-  uint32_t always_chunks = 0;  // Of these, sinks and outliers: always attended to.
+  uint32_t always_chunks = 0;  // Sinks and outliers among these: always attended to.
   uint32_t budget_chunks = 0;  // Selected in a step.
   uint64_t table_bytes = 0;    // On the disk. 0: there is no table, since attention is dense.
   uint64_t tokens_read = 0;    // Whose keys were read to make it. 0: it was there.
@@ -52,36 +52,35 @@ struct ShadowInfo {
 // Makes the shadow where there is none, from the one of a shorter part of the context if there is
 // that. It is a table of the branch, and of those that are forked behind `covered`. Where the
 // context is too short for a shadow there is nothing to make: Ok, with `covered` 0. Blocking: reads
-// the keys of the context, with up to 16 MiB of memory beside 8 bytes a chunk, head and layer, and
-// writes the table; no deadline. Safe from any thread; two that make the same one both do the work.
-// A crash costs the table at most. Errors:
+// the keys of the context, with up to 16 MiB of memory beside 8 bytes per chunk, head and layer,
+// and writes the table; no deadline. Safe from any thread; two that make the same one both do the
+// work. A crash costs the table at most. Errors:
 //   kInvalidArgument: names the field, or says where a key is NaN, infinite or too large.
 //   kConflict: the branch was rewound meanwhile.
 //   kReadOnly: of a follower.
 //   and what Branch::Restore and appends say: kNotFound (the branch was dropped), kEvicted,
 //     kCorruption, kNoSpace, kPoisoned, kIoError, kOutOfMemory.
 Result<ShadowInfo> BuildShadow(const Branch& branch, const ShadowOf& of = {});
-// The shadow of this spec that covers just as much, without making it; a context that is too short
-// is told as by BuildShadow. Blocking: may read the table's head and the index. A follower may ask.
-// A table that turns out to be lost or damaged is forgotten. kNotFound: there is none; it was never
-// made, or was lost. kInvalidArgument names the field.
+// Finds the shadow of this spec that covers the same tokens; makes none. A context that is too
+// short is reported as by BuildShadow. Blocking: may read the table's head and the index. Works on
+// a follower. A table that turns out to be lost or damaged is forgotten. kNotFound: there is none;
+// it was never made, or was lost. kInvalidArgument names the field.
 Result<ShadowInfo> FindShadow(const Branch& branch, const ShadowOf& of = {});
 // Forgets it, here and for the forks that share it. Sessions that are open keep what they have. A
 // change at Durability::kMemory: a crash may bring the shadow back. kNotFound: there is none.
 Status DropShadow(const Branch& branch, const ShadowOf& of = {});
 
-// Of a session. `spec`, `group` and `end` are as in ShadowOf.
+// How a session is opened. `spec`, `group` and `end` are as in ShadowOf.
 struct ShadowOptions {
   ShadowSpec spec{};
   uint32_t group = 0;
   uint64_t end = UINT64_MAX;
-  uint32_t query_heads = 0;       // Of a layer: a multiple of the kv heads.
+  uint32_t query_heads = 0;       // Per layer: a multiple of the kv heads.
   uint32_t slots = 0;             // Chunks whose values stay on the device. 0: twice the budget.
   uint32_t append_tokens = 256;   // Room for tokens that are appended before an Extend.
   // The longest context that Extend may come to; memory of the device is taken for it, but for that
-  // of slots, which is taken once a step selects something. 0: there is no more room than for the
-  // context that there is. Of low-rank keys without a given rank there is room for the vectors that
-  // there are now; see Extend.
+  // of slots, which is taken once a step selects something. 0: sized for the current context.
+  // Low-rank keys without a fixed rank get room for the vectors of the current basis; see Extend.
   uint64_t tokens_max = 0;
   bool build = true;              // Where there is no shadow; else kNotFound.
 };
@@ -94,7 +93,7 @@ struct ShadowQuery {
   const void* queries = nullptr;
   bool is_fp32 = false;
   uint64_t head_stride = 0;  // Elements from a row to the next. 0: one behind the other.
-  float scale = 0;           // Of scores. 0: 1 / sqrt(elements of a row).
+  float scale = 0;           // Multiplies scores. 0: 1 / sqrt(elements of a row).
   uintptr_t stream = 0;      // A cudaStream_t.
 };
 
@@ -167,13 +166,13 @@ class ShadowSession {
   Result<ShadowView> View(uint32_t layer) const;
   // Enqueues; does not block. A token more is attended to in this layer from now on. The branch
   // does not learn of it: appends to it are the caller's, with `exact` = false, since these rows
-  // come from sparse attention. kBusy: append_tokens are there, and Extend makes room.
+  // come from sparse attention. kBusy: append_tokens were appended, and Extend makes room.
   Status Append(const ShadowRows& rows);
   // The branch has grown, by what the session was appended as a rule: its tokens before `end`, its
   // length by default, are the context from here on. Whole blocks of 64 come into the shadow, with
   // keys and values as the branch has them; what was appended and is not in the branch is gone.
-  // REQUIRES: what reads a View of the session has ended: resident rows are written anew. It is
-  // what a session opened now would be, but for the order of resident rows. No table is made;
+  // REQUIRES: what reads a View of the session has ended: resident rows are rewritten. The session
+  // becomes what one opened now would be, but for the order of resident rows. No table is made;
   // BuildShadow or the next Open does that. Low-rank keys keep their vectors (also where the table
   // was dropped), which the host has in memory as well; where these do not serve the new keys
   // (docs/shadow.md), or somebody has made a longer table, all comes from a table, which is made
@@ -181,7 +180,7 @@ class ShadowSession {
   //
   //   session.Append({.layer = layer, ...});                      // Each layer of each new token.
   //   branch.Append({.tokens = id, .kv = rows, .exact = false});  // The same token.
-  //   if (++since == 256) {                                       // append_tokens are there.
+  //   if (++since == 256) { // append_tokens were appended.
   //     cudaStreamSynchronize(stream);
   //     session.Extend();                                         // Up to tokens_max.
   //     since = 0;
@@ -209,7 +208,7 @@ class ShadowSession {
   // they do no I/O of their own. They may be asked when the store is closed.
   ShadowInfo info() const;
   uint64_t device_bytes() const;  // That it holds, with those of its slots.
-  SparseStats stats() const;      // Of its fetches.
+  SparseStats stats() const;      // Counts its fetches.
 
  private:
   std::shared_ptr<ShadowSessionState> state_;

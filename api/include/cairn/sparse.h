@@ -3,11 +3,11 @@
 // Sparse attention reads little of a long context in each step, and which part is not known before.
 // A sparse session keeps the KV of a branch where it lies, in tables on the disk, and brings the
 // pieces that a step asks for into a buffer of slots on the GPU. The buffer remembers: a piece that
-// an earlier step wanted is there still, until the slots are needed for others.
+// an earlier step wanted stays until its slot is needed for another.
 //
 //   device     slots: for each layer and head the pieces that were wanted last, exact LRU
-//   pinned     pages: pieces of one head of one layer, some 64 KiB, shared by sessions and forks
-//   disk       tables and the log: all there is
+//   pinned pages: pieces of one head of one layer, about 64 KiB, shared by sessions and forks disk
+//   tables and the log: all there is
 //
 //   auto arena = SparseArena::Make(store, gpu, {.pinned_bytes = 8ull << 30,
 //                                               .device_bytes = 4ull << 30});
@@ -41,19 +41,19 @@ class SparseSessionState;
 
 // The memory that an arena may take. Bytes; neither has a default.
 struct SparseArenaOptions {
-  uint64_t pinned_bytes = 0;  // Of pages. From 1 MiB; registered with the device once.
-  uint64_t device_bytes = 0;  // Of all sessions' buffers together; taken as they are opened.
+  uint64_t pinned_bytes = 0;  // For pages. From 1 MiB; registered with the device once.
+  uint64_t device_bytes = 0;  // All sessions' buffers together; taken as they are opened.
 };
 
 // Which KV a session fetches, and how.
 //
 // Sizes by an example: values of Llama 3 8B, 32 layers of 8 heads of 128 bf16. A row has 256 bytes,
 // so with the defaults a piece of 4 tokens has 1 KiB, a page of 64 KiB has 256 tokens, and 1024
-// slots take 1024 * 8 * 32 KiB = 256 MiB of the device. A context of 128 Ki tokens has 512 pages a
-// head and layer; with tokens_max it takes 9 * 512 * 8 * 32 bytes, 1.2 MB, of pinned memory to know
-// them.
+// slots take 1024 * 8 * 32 KiB = 256 MiB of the device. A context of 128 Ki tokens has 512 pages
+// per head and layer; with tokens_max it takes 9 * 512 * 8 * 32 bytes, 1.2 MB, of pinned memory to
+// know them.
 struct SparseOptions {
-  uint32_t group = 0;  // Of the model. It keeps all positions (Retention::kAll).
+  uint32_t group = 0;  // The model's group. It keeps all positions (Retention::kAll).
   // Which planes of the group are fetched, a bit each, one or two of them, with as many heads. By
   // default the values, plane 1 of keys and values; both planes of MLA are 3.
   uint32_t planes = 2;
@@ -65,8 +65,8 @@ struct SparseOptions {
   uint32_t slots = 1024;      // Pieces on the device, by layer and head; up to 65,536.
   uint32_t wanted_max = 512;  // Pieces of a fetch, by head; up to `slots`, and 4096.
   uint64_t end = UINT64_MAX;  // Tokens before this one are fetched. By default all.
-  // Room for so many tokens of the branch, for Extend: 9 bytes of pinned memory a page, head and
-  // layer. 0: for those that there are.
+  // Room for this many tokens of the branch, for Extend: 9 bytes of pinned memory per page, head
+  // and layer. 0: for its current tokens.
   uint64_t tokens_max = 0;
   // Begins with the pieces that an earlier session had when it was saved, of this branch or of one
   // that it was forked from, with the same group, planes and piece_tokens: Open reads them. Where
@@ -76,7 +76,7 @@ struct SparseOptions {
 
 // How a fetch treats pieces that no page has.
 enum class SparseMode : uint8_t {
-  // All wanted pieces are there when the stream goes on: the call reads the missing ones first.
+  // All wanted pieces are in place when the stream goes on: the call reads the missing ones first.
   kStrict,
   // Pieces that no page has are left out of this step, and read for the next. The call does not
   // block.
@@ -85,7 +85,7 @@ enum class SparseMode : uint8_t {
 
 struct SparseWanted {
   uint32_t layer = 0;
-  // Of head h those at pieces[h * stride], `count` of them: piece p is tokens [p * piece_tokens,
+  // Head h wants those at pieces[h * stride], `count` of them: piece p is tokens [p * piece_tokens,
   // (p + 1) * piece_tokens). None twice.
   const uint32_t* pieces = nullptr;
   uint32_t count = 0;
@@ -111,11 +111,11 @@ struct SparseView {
   uint32_t slot_of_stride = 0;
 };
 
-// Of a session, or of all sessions of an arena, since it was opened.
+// What a session, or all sessions of an arena, did since it was opened.
 struct SparseStats {
   uint64_t fetches = 0, wanted = 0;  // Calls; pieces.
   uint64_t faults = 0;               // Pieces that no page had when they were first asked for.
-  uint64_t left_out = 0;             // Of these, those of relaxed fetches.
+  uint64_t left_out = 0;             // Those of these that relaxed fetches skipped.
   uint64_t pages_read = 0, page_bytes_read = 0;
 };
 
@@ -145,7 +145,7 @@ class SparseSession {
   Status Prefetch(const SparseWanted& wanted);
   // For engines that launch a step as a graph (a cudaGraph): puts a relaxed fetch into the graph
   // that wanted.stream is captured into, and gives the view that holds after each replay.
-  // wanted.pieces, in device memory, stay at their address: each replay reads them anew. The count
+  // wanted.pieces, in device memory, stay at their address: each replay reads them again. The count
   // is fixed for each layer. Nothing runs yet. Never blocks. After an error the graph is of no use.
   //
   //   cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
@@ -176,10 +176,11 @@ class SparseSession {
   static Status Replay(std::span<const SparseSession> sessions, uintptr_t stream,
                        const std::function<Status()>& launch);
   // Which pieces are in slots, and their order of use, becomes a state of the branch, and the next
-  // session begins with it (SparseOptions::warm); the last Save counts. A table of 4 bytes a slot.
-  // Blocking: waits for the device and the disk, and for other calls of the session. Lost in a
-  // crash, or damaged, it costs a cold beginning. Errors: kNotFound (the branch was dropped), those
-  // of appends, and of the device.
+  // session begins with it (SparseOptions::warm); the last Save counts. A table of 4 bytes per
+  // slot. Blocking: waits for the device and the disk, and for other calls of the session. Lost in
+  // a crash, or damaged, it costs a cold beginning. Errors: kConflict (the branch was rewound to
+  // before what the session has), kNotFound (the branch was dropped), those of appends, and of the
+  // device.
   Status Save();
   // The branch has grown: of its tokens those before `end`, its length by default, may be wanted
   // from here on. Slots and pages keep what they have; a page that was not full is read again.
@@ -216,7 +217,7 @@ class SparseArena {
   // Blocking: makes the session's buffers on the device; and with SparseOptions::warm, where a
   // session was saved, reads the pieces that it had. An error of that reading costs a cold
   // beginning alone. Else no content is read yet. Errors:
-  //   kInvalidArgument: names the option; or the branch is of another store.
+  //   kInvalidArgument: names the option; or the branch is of another store, or has no tokens.
   //   kNotFound: the branch was dropped.
   //   kOutOfMemory: device_bytes do not suffice, with what is needed and what is left; or the
   //     device has no more.

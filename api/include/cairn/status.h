@@ -22,7 +22,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +39,7 @@ namespace [[gnu::visibility("default")]] cairn {
 enum class StatusCode : uint8_t {
   kOk = 0,
   kNotFound = 1,         // No such store, branch, model, object or file; or it was dropped.
-  kAlreadyExists = 2,    // The name is taken, or a store is there already.
+  kAlreadyExists = 2,    // The name is taken, or a store exists already.
   kInvalidArgument = 3,  // The call can never succeed as written; names the field.
   kInvalidState = 4,     // Closed, an empty handle, used in a child of fork(), or paused.
   kConflict = 5,         // The branch is not what the caller expected; look again.
@@ -64,8 +63,8 @@ enum class StatusCode : uint8_t {
   kOutOfMemory = 21,        // An allocation failed; the call left no trace.
 };
 
-// Tells causes of one code apart, where a caller may react to them differently. The values are part
-// of the C ABI and never change.
+// Distinguishes causes of one code where a caller may react to them differently. The values are
+// part of the C ABI and never change.
 enum class StatusReason : uint8_t {
   kNone = 0,
   kNamespaceQuota = 1,  // kNoSpace: max_bytes of a namespace, not that of the store, nor the disk.
@@ -111,10 +110,21 @@ class [[nodiscard]] Status {
 };
 
 namespace internal {
-// Ends the process; tells `where`, or the place that this was called from.
+// The place of a call: a default argument Current() names the caller's file and line. A header that
+// every compiler can read: std::source_location of libstdc++ 12 does not compile with clang 14.
+struct CodeLocation {
+  const char* file = nullptr;
+  unsigned line = 0;
+  static constexpr CodeLocation Current(const char* of_file = __builtin_FILE(),
+                                        unsigned of_line = __builtin_LINE()) {
+    return {of_file, of_line};
+  }
+};
+
+// Ends the process; prints `where`, or the place that this was called from.
 [[noreturn, gnu::cold, gnu::noinline]] void DieBadResult(const char* why);
 [[noreturn, gnu::cold, gnu::noinline]] void DieBadResult(const char* why,
-                                                         const std::source_location& where);
+                                                         const CodeLocation& where);
 }  // namespace internal
 
 // A value, or the reason there is none. Reading the value of a failure ends the process, with the
@@ -139,18 +149,18 @@ class [[nodiscard]] Result {
   Status status() const { return ok() ? Status() : std::get<0>(state_); }
 
   // REQUIRES: ok(). Of an lvalue a reference that lives as long as this Result.
-  using Where = std::source_location;
-  T& value(const Where& where = Where::current()) & {
+  using Where = internal::CodeLocation;
+  T& value(const Where& where = Where::Current()) & {
     Require(where);
     return std::get<1>(state_);
   }
-  const T& value(const Where& where = Where::current()) const& {
+  const T& value(const Where& where = Where::Current()) const& {
     Require(where);
     return std::get<1>(state_);
   }
-  // Of a temporary the value itself, not a reference into it: `for (auto& one :
+  // A temporary gives the value itself, not a reference into it: `for (auto& one :
   // *store.Namespaces())` must not outlive what it walks.
-  T value(const Where& where = Where::current()) && {
+  T value(const Where& where = Where::Current()) && {
     Require(where);
     return std::get<1>(std::move(state_));
   }

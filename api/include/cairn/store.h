@@ -32,119 +32,11 @@
 #include "cairn/model.h"
 #include "cairn/options.h"
 #include "cairn/status.h"
+#include "cairn/store_types.h"
 #include "cairn/version.h"
+#include "cairn/write_batch.h"
 
 namespace [[gnu::visibility("default")]] cairn {
-
-// A registered model, with its spec as it is known by now.
-struct ModelInfo {
-  ModelId id{};
-  ModelSpec spec;
-};
-
-// A page of ListBranches. A copy: it does not change with the branches.
-struct BranchPage {
-  std::vector<BranchInfo> branches;
-  std::string cursor;  // Pass it on for the next page; empty: no more. Opaque.
-};
-
-// Several changes, to one or many branches: all of them or none, in one record, so a crash leaves
-// all or none as well. Built on one thread, then given to Store::Write, which it may be several
-// times. Adding a change checks nothing; Write checks all of them.
-//
-// At most kMaxBatchOps changes, and 4 MiB of tokens and KV in all, less where a log segment or half
-// of hot_tail_bytes holds less; larger deltas are appended by themselves. All of it, names and
-// states too, is one record of the log: kInvalidArgument when that would be larger than one may be.
-// Deltas are borrowed, with all that they point to, until Write returns.
-class WriteBatch {
- public:
-  // A branch of the store, or one made earlier in the batch.
-  struct Target {
-    Target() = default;
-    Target(const Branch& branch_in)  // NOLINT: by design
-        : store(branch_in.core().get()), branch(branch_in.id()) {}
-    Target(int created_in) : created(created_in) {}  // NOLINT: by design
-    const StoreCore* store = nullptr;                // Which the branch belongs to.
-    BranchId branch{};                               // The existing branch, or...
-    int created = -1;  // ...the index that Create or Fork of this batch returned.
-  };
-  // One change, as it was added. For the library and for programs that look at what they built.
-  struct Op {
-    enum class Kind : uint8_t { kCreate, kFork, kAppend, kFill, kRewind, kRename, kDrop } kind{};
-    Target target;  // kFork: what is forked.
-    ModelId model{};
-    uint64_t position = 0;  // kFork, kRewind.
-    BranchOptions options;  // kCreate, kFork; kRename: name.
-    Delta delta;            // kAppend, kFill.
-    std::optional<uint64_t> expected_length{};
-  };
-
-  // The index of the new branch, for later use in the batch, counted by Create and Fork from 0 on.
-  int Create(ModelId model, BranchOptions options);
-  // As Branch::ForkAt; the index of the new branch.
-  int Fork(Target from, uint64_t position, BranchOptions options);
-  // As Branch::Append, of host memory. kConflict, naming the real length, unless the branch is
-  // `expected_length` long at that point of the batch.
-  void Append(Target to, const Delta& delta, std::optional<uint64_t> expected_length = {});
-  void Rewind(Target branch, uint64_t length);  // As the members of Branch of the same names.
-  void Rename(Target branch, std::string name);
-  void Drop(Target branch);
-  const std::vector<Op>& ops() const { return ops_; }
-
- private:
-  std::vector<Op> ops_;
-  int created_ = 0;  // By Create and Fork.
-};
-
-// How much Store::Verify reads.
-enum class VerifyLevel : uint8_t {
-  kHeaders,  // As much as opening reads: MANIFEST, OPTIONS, headers of the log, footers of tables.
-  // Also every block of the index, the directories of the tables, and whether all these fit each
-  // other: parents exist, lanes have no gaps, what is sealed is there.
-  kIndex,
-  // Also every payload of the log and every frame of the tables, checksum and decoding.
-  kAll,
-};
-
-// The result of Store::Verify: how much it read, and the damage that it found.
-struct VerifyReport {
-  uint64_t records = 0, strips = 0;       // Of the log.
-  uint64_t index_tables = 0, tables = 0;  // Of the index; snapshot tables.
-  uint64_t frames = 0;                    // Of snapshot tables.
-  uint64_t bytes = 0;                     // Of strips and frames.
-  // One damaged place. Branches that do not need it are not affected.
-  struct Damage {
-    // A path below the store's directory, as "log/0000000000000011.log: offset 4096" or
-    // "tables/0000000000000012.snapshot"; or "log", "tree", MANIFEST, OPTIONS.
-    std::string where;
-    std::string what;       // A Status as text; its paths are below the store's directory, too.
-    uint64_t sequence = 0;  // Of the damaged record; 0: it is none, or not known.
-  };
-  std::vector<Damage> damages;
-};
-
-// The result of Store::Refresh.
-struct RefreshResult {
-  bool changed = false;   // Something is shown that was not before.
-  uint64_t sequence = 0;  // Every change up to here is shown, none behind.
-};
-
-// The result of Store::Checkpoint.
-struct CheckpointInfo {
-  // The prefix of the order of changes that it holds: every change up to here, none behind. It is
-  // the last_sequence that Metrics() of the copy tells.
-  uint64_t sequence = 0;
-  uint64_t linked_tables = 0, linked_bytes = 0;  // Shared with the store.
-  uint64_t copied_tables = 0;                    // The target is on another volume.
-  uint64_t copied_bytes = 0;                     // Of the log and of these tables.
-};
-// Bytes copied, of those to copy. Called on a thread of the store, which it must neither call nor
-// throw into.
-using CheckpointProgress = std::function<void(uint64_t done, uint64_t total)>;
-
-// How far Verify is, in bytes of the store's files of those that it had at the beginning. Called on
-// the thread that verifies; must not throw.
-using VerifyProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 // Owns an open store. Moving it moves that; branches and other handles stay good. They keep the
 // store's memory, not the store, open.
@@ -153,14 +45,14 @@ class Store {
   // Opens a store, or makes one. `path` is a directory, looked up now and then held, or ":memory:",
   // which goes with this object. Blocking: reads the manifest and the index's footers, and replays
   // what the log has beyond the index, about Options::replay_records_max records. A new directory
-  // is durable when this returns; a crash before leaves one that the next opening with
-  // create_if_missing makes anew. A crash during the opening of an existing store loses nothing of
+  // is durable when this returns; after a crash before that, the next opening with
+  // create_if_missing starts over. A crash during the opening of an existing store loses nothing of
   // it. `options` is copied. Errors:
   //   kNotFound: no store there and create_if_missing is off; or no parent directory.
-  //   kAlreadyExists: a store is there, and error_if_exists is on.
+  //   kAlreadyExists: a store exists there, and error_if_exists is on.
   //   kInvalidState: a file, or a directory with something else in it.
-  //   kLocked: another process, or this one, has it open for writing.
-  //   kCorruption: damage of what opening reads, by file and offset (see Options::salvage).
+  //   kLocked: another process (named if /proc shows it), or this one, has it open for writing.
+  //   kCorruption: damage of what opening reads, by file and offset (see Options::recovery).
   //   kStale: of a follower: the writer replaced files faster than they were read; retry.
   //   kInvalidArgument: an option, by its name; segment_bytes or max_bytes do not fit the store.
   //   kUnsupportedFormat, kNoSpace, kReadOnly (the file system), kOutOfMemory, kIoError (the
@@ -199,8 +91,8 @@ class Store {
   // kInvalidArgument: `limit` is 0, or the namespace is one of objects.
   Result<BranchPage> ListBranches(std::string_view ns, std::string_view prefix, size_t limit,
                                   const std::string& cursor = {}) const;
-  // Those that have branches or a policy, in order of name. All of them are in memory: a namespace
-  // is for a tenant, not for every conversation. Does no I/O.
+  // Those that have branches or a policy, in order of name. Blocking: those without a policy and
+  // without a branch in memory are read from the index, all again if it was flushed meanwhile.
   Result<std::vector<NamespaceInfo>> Namespaces() const;
   // Replaces the policy. Also of one that has no branch yet. NamespacePolicy() is as if none had
   // been set. A change that works where there is no room for data. kInvalidArgument: the name, or a
@@ -214,10 +106,10 @@ class Store {
     std::vector<Branch> created;
     Ticket ticket;
   };
-  // Applies the batch. A failure applies nothing, and names the change ("op 3 of the batch"). Does
-  // not wait for room, nor for the disk but for the index and for coalesced appends of its
-  // branches; the ticket tells of `durability`. Of the options durability, ends_turn, timeout_ns,
-  // queue and user_data count. Errors at once:
+  // Applies the batch. A failure applies nothing, and names the change ("op 3 of the batch"). Waits
+  // for no room, and for the disk only to read the index and to apply coalesced appends of its
+  // branches; the ticket reports `durability`. Only durability, ends_turn, timeout_ns, queue and
+  // user_data of the options count. Errors at once:
   //   kInvalidArgument: an empty or too large batch, an index that was never returned, a branch of
   //     another store, KV of a GPU, or what the single changes refuse.
   //   kConflict: the expected_length of an append.
@@ -226,17 +118,19 @@ class Store {
   //   those of every change but kUnknownOutcome.
   Result<WriteResult> Write(const WriteBatch& batch, const AppendOptions& options = {});
 
-  // --- What is there already (cairn/find.h)
-  // The place that has most of the tokens as its prefix: among places that agree on the last whole
-  // block of 64 positions that any place has, the one of which most can be restored, then the
-  // longest, then the newest. Exact to the token, where no more than kPrefixCandidates nodes hold
-  // the same first tokens; else to 64. No hit is no error. Appends that others make beside the call
-  // may be seen or not.
+  // --- Finding prefixes (cairn/find.h)
+  // Returns, among the places that begin with these tokens, the one with the longest restorable
+  // prefix, then the one that matches more tokens, then the newest. PrefixHit::longest names the
+  // longest match of ids. The search takes the deepest whole block of 64 positions that matches
+  // anywhere and compares the places that share it. Where none of them can be restored up to there,
+  // it tries two shallower blocks at most, so `restorable` may then be less than another place has.
+  // Exact to the token where no more than kPrefixCandidates nodes hold the same first tokens; else
+  // to 64. No hit is no error. Concurrent appends may be seen or not.
   //
   // Blocking, unless memory_only is on: indexes earlier appends (of 256 nodes at most, else the hit
-  // is not `complete`), reads the index, and the ids of what it confirms. A store that is read only
-  // answers from what it shows (Refresh), if its writer indexes. Index entries that a crash loses
-  // are made again. Errors:
+  // is not `complete`), reads the index, and the ids of what it confirms. A follower answers from
+  // what it shows (Refresh), if its writer indexes. Index entries that a crash loses are rebuilt.
+  // Errors:
   //   kInvalidArgument: names the field.
   //   kNotFound: no such model.
   //   kInvalidState: nothing is indexed: Options::index is kNone, or was the writer's.
@@ -259,32 +153,32 @@ class Store {
   Result<RestoreResult> Restore(const PrefixHit& hit, const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
   // From now on for `lease_ns` nanoseconds, max_lease_ns at most. Does no I/O. kNotFound: it is
-  // over; what it held may be gone.
+  // over, and what it held may be gone; or that was dropped, of objects all of it.
   Status Renew(LeaseId lease, uint64_t lease_ns);
   Status Release(LeaseId lease);  // Also of one that is over, and of none. Does no I/O.
 
-  // --- Care. Blocking, but for what tells of itself at the end.
+  // --- Maintenance. Blocking, except the getters at the end.
   // Everything acknowledged or applied so far becomes durable (kPower), coalesced appends included;
   // borrowed appends that are not applied yet are not. Errors: kReadOnly, kPoisoned,
   // kUnknownOutcome.
   Status Flush();
-  // Of a store that is read only: shows what has become durable since it was opened or refreshed
-  // last. Cheap when nothing has. Beside a writer an append shows some ten milliseconds after it
-  // was made durable; one that was only written, kProcess or kMemory, when a later one is. Writes
-  // nothing. Other calls may go on meanwhile: each sees the store before or after. Two calls of it
-  // wait for each other. After an error the store shows what it showed before. Errors:
+  // Shows a follower what has become durable since it was opened or refreshed last. Cheap when
+  // nothing has. Beside a writer an append shows about ten milliseconds after it was made durable;
+  // one that was only written, kProcess or kMemory, when a later one is. Refreshes wait for each
+  // other. After an error the store shows what it showed before. Errors:
   //   kInvalidState: not read only; or another directory, or another history of the store, has
-  //     taken its place: open that anew.
+  //     taken its place: open that one.
   //   kStale: the writer replaces files faster than they are read; retry.
-  //   kCorruption: also when a writer salvaged the store and cut what was shown: open it anew.
+  //   kCorruption: also when a writer salvaged the store and cut what was shown: reopen it.
   //   kUnsupportedFormat, kIoError, kOutOfMemory
   Result<RefreshResult> Refresh();
-  // Everything that was appended so far is sealed into tables: packed without loss, and no longer
-  // in need of the log. Happens by itself in the background; a caller that wants it now waits here,
-  // without a deadline. Goes as fast as the background may (Options::background_bytes_per_second).
-  // Where max_bytes or the disk leaves little room it goes segment by segment. A crash meanwhile
-  // costs nothing but the work. Errors:
+  // Seals everything appended so far into tables: packed without loss, and independent of the log.
+  // The background does that anyway; a caller that wants it now waits here, without a deadline.
+  // Limited to Options::background_bytes_per_second. Where max_bytes or the disk leaves little room
+  // it goes segment by segment. A crash meanwhile costs nothing but the work. Errors:
   //   kNoSpace: there is not even room for one segment (others filled the disk).
+  //   kBusy: all is sealed, and the log cannot give back its oldest segment, as a read or an append
+  //     has been in need of it for longer than two seconds. The message names that one; retry.
   //   kInvalidState: the background is paused. A call that waits already when it is paused waits
   //     until it is resumed, or the store closed.
   //   kCorruption: what is damaged stays where it is, until it is dropped or evicted; of the log
@@ -296,11 +190,11 @@ class Store {
   // hard links (copies on another volume), the log is copied. Sealing waits meanwhile; Compact
   // before it makes the log, and so the copy, small.
   //
-  // `path` is in the same world, and absent or an empty directory, whose parent is there. After an
+  // `path` is in the same world, and absent or an empty directory; its parent exists. After an
   // error nothing is left, or the message says what; after a crash a directory that does not open.
   // Errors:
-  //   kAlreadyExists: a store is there.
-  //   kInvalidState: something else is there, the background is paused, or the store is closed.
+  //   kAlreadyExists: a store exists there.
+  //   kInvalidState: something else exists there, the background is paused, or the store is closed.
   //   kInvalidArgument: an empty path, ":memory:", or one within the store itself.
   //   kNotFound: there is no parent directory.
   //   kLocked: another checkpoint goes there.
@@ -338,11 +232,11 @@ class Store {
   //   kInvalidArgument: the level.
   //   those of Flush, and kOutOfMemory.
   Result<VerifyReport> Verify(VerifyLevel level, const VerifyProgress& progress = {}) const;
-  // --- What it tells of itself. None of these does I/O or waits; Metrics takes the commit lock for
-  // a moment. They may be asked of a closed store as well, and tell of it as it was.
+  // --- State of the store. None of these does I/O or waits; Metrics takes the commit lock for a
+  // moment. Also valid after Close: they return the last values.
   // See cairn/metrics.h. All zeros for an empty Store and in a child of fork().
   StoreMetrics Metrics() const;
-  // Of the metrics now, see cairn/metrics.h.
+  // The metrics now, as text and as alarms; see cairn/metrics.h.
   std::string PrometheusText(std::string_view label = {}) const;
   cairn::Health Health() const;
   // Ok while healthy, else why: kPoisoned with the first cause. kInvalidState once it is closed.
@@ -351,8 +245,8 @@ class Store {
   // that are durable when they return) or "fdatasync".
   std::string io_name() const;
   std::string sync_method() const;
-  // The part that recovery had to drop at the end of the log, or had to cut when salvaging; empty
-  // if nothing.
+  // The part that recovery had to drop at the end of the log; with Recovery::kSetAside also what is
+  // gone, in one line. Empty if nothing.
   std::string recovery_note() const;
 
   // Waits for what was given to the log, makes it durable, ends all threads, closes the files of
@@ -372,8 +266,5 @@ class Store {
  private:
   std::shared_ptr<StoreCore> core_;
 };
-
-// The version of the store's directory as a whole. Each file has a version of its own besides.
-inline constexpr uint32_t kFormatVersion = 1;
 
 }  // namespace cairn

@@ -5,8 +5,8 @@
 // versions of its own, in each file (FORMAT.md of each layer): a newer library reads what an older
 // one wrote, and refuses what a newer one wrote (kUnsupportedFormat).
 //
-// The macros tell which headers a program was compiled with, Version() which library it runs with.
-// With a shared library the two may differ.
+// The macros name the headers that a program was compiled with, Version() the library that it runs
+// with. With a shared library the two may differ.
 //
 // C as well as C++.
 #pragma once

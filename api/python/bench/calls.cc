@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls of compare.py in C++: appends of so many tokens to a new branch, and restores of them.
+// The calls of compare.py in C++: appends of a given number of tokens to a new branch, and restores
+// of them.
 //
 //   calls <tokens> <appends>      prints nanoseconds an append and a restore
 #include <chrono>
@@ -30,7 +31,7 @@ T Must(cairn::Result<T> result) {
 // Nanoseconds an append and a restore.
 std::pair<double, double> Measure(int tokens, int appends) {
   auto store = Must(cairn::Store::Open(":memory:", {.create_if_missing = true}));
-  cairn::ModelSpec spec;  // 16 KiB a token.
+  cairn::ModelSpec spec;  // 16 KiB per token.
   spec.identity.name = "bench";
   spec.groups = {cairn::LayerGroup::FullAttention(16, 4, 64, cairn::Dtype::kBf16)};
   const cairn::ModelId model = Must(store.RegisterModel(spec));

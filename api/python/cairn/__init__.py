@@ -14,7 +14,7 @@
 Sizes are bytes and times seconds unless a name says otherwise; positions count from 0.
 """
 
-from . import models, sampler, views
+from . import _core, _exit, _explain, models, sampler, views
 from ._errors import *  # noqa: F403: all of them
 from ._errors import __all__ as _error_names
 from ._core import (
@@ -67,9 +67,13 @@ from ._core import (
     __version__,
     linear_frequencies,
     llama3_frequencies,
+    long_rope_frequencies,
+    long_rope_mscale,
     rotary_frequencies,
+    rotate_keys,
     yarn_frequencies,
     yarn_mscale,
 )
 
+_explain.explain(_core)
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

@@ -7,6 +7,7 @@ from collections.abc import (
     Mapping,
     Sequence
 )
+import os
 from typing import Any
 
 import numpy
@@ -65,6 +66,19 @@ def yarn_frequencies(width: int, theta: float, *, factor: float, original_positi
 
 def yarn_mscale(factor: float, coefficient: float = 1.0) -> float:
     """The factor that YaRN applies to cosine and sine (LayerGroup.mscale)."""
+
+def long_rope_frequencies(width: int, theta: float, *, short_factors: Sequence[float], long_factors: Sequence[float], original_positions: int, context_positions: int) -> list[float]:
+    """
+    Rotary frequencies scaled by LongRoPE.
+
+    Divided by long_factors where the engine's context length, context_positions, is beyond
+    original_positions, else by short_factors: width / 2 numbers each.
+    """
+
+def long_rope_mscale(factor: float, original_positions: int) -> float:
+    """
+    The factor that LongRoPE applies to cosine and sine (LayerGroup.mscale).
+    """
 
 class Plane:
     """
@@ -140,9 +154,9 @@ class LayerGroup:
     Layers that share a cache shape.
 
     inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
-    cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the
-    engine has rearranged the bytes in its blocks, whose planes are "opaque": no other packing is
-    given this one's state.
+    cosine and sine. No frequencies: both are unset. optional: a restore may do without (draft heads).
+    packing: empty, or how the engine has rearranged the bytes in its blocks, whose planes are "opaque":
+    no other packing is given this one's state.
     """
 
     def __init__(self, name: str, *, layers: int, planes: Sequence[Plane], retention: Retention = ..., optional: bool = False, inv_freq: Sequence[float] = [], mscale: float = 1.0, packing: str = '') -> None: ...
@@ -206,6 +220,22 @@ class LayerGroup:
         """
         Layers with one state of so many bytes; row L - 1 is the state after L tokens.
         """
+
+def rotate_keys(group: LayerGroup, keys: object, from_positions: object | None, to_positions: object, *, plane: int | str = 0, out: object | None = None) -> None:
+    """
+    Turns keys that were rotated at some positions to others.
+
+    keys: an array in host memory of the plane's dtype (bf16 also as 16-bit numbers), [tokens, heads,
+    elements], or [layers, tokens, heads, elements], with any positive strides. from_positions,
+    to_positions: one a token; where the plane has sections [tokens, sections]. Keys that are stored
+    before rotation (rotary.state "before") have no from_positions, None, and become what the engine
+    computes at to_positions. plane: its number or name. out: where the result goes, an array of the
+    same shape; by default into keys themselves.
+
+    What is written differs from a turn without rounding by a relative error of 2**-11 (f16), 2**-8
+    (bf16) or 2**-24 (f32), and 2**-22 more, however far. Errors of repeated turns add up: always turn
+    the row that was stored first. Raises InvalidArgument, by the field, and writes nothing.
+    """
 
 class ModelIdentity:
     """
@@ -629,13 +659,13 @@ class Gpu:
     """
 
     @staticmethod
-    def open(ordinal: int = 0, *, processors_max: int = 0, pinned_bytes: int = 0, pinned_tokens: int = 4096, pinned_tokens_of: Mapping[str, int] = {}) -> Gpu:
+    def open(ordinal: int = 0, *, processors_max: int = 0, pinned_bytes: int | str = 0, pinned_tokens: int = 4096, pinned_tokens_of: Mapping[str, int] = {}) -> Gpu:
         """
         One of this machine. NotFound: no driver, no such device, or a build without CUDA.
         """
 
     @staticmethod
-    def simulated(seed: int, ordinal: int = 0, *, pinned_bytes: int = 0, pinned_tokens: int = 4096) -> Gpu:
+    def simulated(seed: int, ordinal: int = 0, *, pinned_bytes: int | str = 0, pinned_tokens: int = 4096) -> Gpu:
         """
         None at all, but a device on the CPU that runs the same kernels, its streams as late as
         they may; what it does follows from the seed. 64 MiB. For tests.
@@ -735,7 +765,9 @@ class CompletionQueue:
         """The user_data of calls that are over, oldest first; never blocks."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Blocks until a completion waits; False after `timeout` seconds."""
+        """
+        Blocks until a completion waits; False after `timeout` seconds. Signals end it.
+        """
 
 class VerifyReport:
     """The result of Store.verify."""
@@ -806,7 +838,7 @@ class NamespacePolicy:
     it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there.
     """
 
-    def __init__(self, *, max_bytes: int | None = None, evict: str | None = None, persist: str = 'always', ttl: float = 0.0, index: str = 'prefix') -> None: ...
+    def __init__(self, *, max_bytes: int | str | None = None, evict: str | None = None, persist: str = 'always', ttl: float = 0.0, index: str = 'prefix') -> None: ...
 
     @property
     def max_bytes(self) -> int | None: ...
@@ -951,10 +983,9 @@ class Store:
     An open store: a directory that one process owns for writing.
 
     Store(path, **options): path is a directory, or ":memory:", which goes with the object. Options are
-    keywords, as in cairn/options.h: create_if_missing, error_if_exists, read_only, salvage, file_mode,
-    max_bytes, evict ("never", "kv", "branches"), segment_bytes, log_bytes_max, max_memory_bytes,
-    hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
-    "uring", "threads"), gpus, on_event and others.
+    keywords, as cairn/options.h explains them: a size is a number of bytes, or text as "20GiB".
+    recovery: "refuse" or "set_aside"; evict: "never", "kv" or "branches"; index: "prefix" or "none";
+    on_fatal: "poison" or "abort"; backend: "auto", "uring" or "threads".
 
     on_event: called with each line of text that the store tells, by a thread of its own, which ends
     with close(). What it raises is shown and forgotten. It may call the store. An on_event that holds
@@ -967,7 +998,7 @@ class Store:
     others.
     """
 
-    def __init__(self, path: object, **options) -> None: ...
+    def __init__(self, path: str | bytes | os.PathLike, *, create_if_missing: bool = False, error_if_exists: bool = False, read_only: bool = False, recovery: str = 'refuse', file_mode: int = 384, max_bytes: int | str = 18446744073709551615, evict: str = 'never', segment_bytes: int | str = 0, log_bytes_max: int | str = 4294967296, snapshot_interval_tokens: int = 1024, max_delta_chain: int = 100, replay_records_max: int = 8192, background_bytes_per_second: int | str = 0, spare_segments_min: int = 2, spare_segments_max: int = 16, max_memory_bytes: int | str = 1073741824, hot_tail_bytes: int | str = 268435456, submit_copy_max_bytes: int | str = 1048576, tree_memory_bytes: int | str = 67108864, reuse_memory_bytes: int | str = 0, index: str = 'prefix', max_lease_ns: int = 60000000000, max_leased_bytes: int | str = 17179869184, delta_batch_tokens: int = 1, delta_batch_wait_ns: int = 5000000, direct_ingest_bytes: int | str = 8388608, on_fatal: str = 'poison', backend: str = 'auto', executor_threads: int = 0, gpus: Sequence[Gpu] = (), on_event: Callable[[str], object] | None = None) -> None: ...
 
     def __enter__(self) -> object: ...
 
@@ -1007,7 +1038,9 @@ class Store:
         """
 
     def namespaces(self) -> list[NamespaceInfo]:
-        """Namespaces that have branches or a policy."""
+        """
+        Namespaces that have branches or a policy, by name. Reads the index; blocks.
+        """
 
     def set_namespace(self, namespace: str, policy: NamespacePolicy, *, durability: str = 'power') -> None:
         """Sets what a namespace may hold and what may go of it."""
@@ -1018,6 +1051,7 @@ class Store:
     def compact(self) -> None:
         """
         Seals all of the log into packed tables. Blocks; happens by itself in the background.
+        Busy: a read or an append, which the message names, keeps the log from being given back.
         """
 
     def refresh(self) -> bool:
@@ -1067,12 +1101,13 @@ class Store:
     @property
     def recovery_note(self) -> str:
         """
-        The end of the log that recovery had to drop, in words; empty: nothing.
+        The end of the log that recovery had to drop, and with recovery="set_aside" what
+        else is gone, in words; empty: nothing.
         """
 
     def find_prefix(self, model: Model, tokens: Any, *, namespace: str = '', also: Sequence[str] = (), spans: Sequence[ContentSpan] = (), lease: float = 0.0, memory_only: bool = False, confirm: bool = True, approximate: bool = False) -> PrefixHit:
         """
-        The longest prefix of the tokens that any branch of a namespace holds, as a PrefixHit.
+        The prefix of the tokens of which a branch of a namespace can restore most, as a PrefixHit.
 
         Prefixes shorter than 64 tokens are not found. also: other namespaces that the caller may see.
         lease: seconds for which the hit stays as it is (no rewind, eviction or expiry takes it); use the
@@ -1083,7 +1118,7 @@ class Store:
     def batch(self) -> WriteBatch:
         """An empty batch of changes."""
 
-    def sparse_arena(self, gpu: Gpu, *, pinned_bytes: int, device_bytes: int) -> SparseArena:
+    def sparse_arena(self, gpu: Gpu, *, pinned_bytes: int | str, device_bytes: int | str) -> SparseArena:
         """
         Memory for sparse sessions on one of the store's GPUs: pinned_bytes of the host, from
         1 MiB, for pages, and device_bytes for what sessions keep there. Blocks while it is pinned.
@@ -1096,7 +1131,8 @@ class PrefixHit:
 
     True if anything was found. matched: ids and content spans are the same up to here; restorable: KV
     can be restored up to here; exact: and is no approximation up to here. confirmed: ids were compared
-    one by one. complete: everything that was appended before was looked at.
+    one by one. complete: everything that was appended before was looked at. longest: the longest
+    match of ids that the search met, (node, matched): perhaps another node, which may have less KV.
     """
 
     def __bool__(self) -> bool: ...
@@ -1112,6 +1148,10 @@ class PrefixHit:
 
     @property
     def exact(self) -> int: ...
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """(node, matched)"""
 
     @property
     def confirmed(self) -> bool: ...
@@ -1271,7 +1311,8 @@ class SparseSession:
     def save(self) -> None:
         """
         Which pieces are in slots becomes a state of the branch, which the next session begins
-        with. Blocks for the device and the disk. NotFound (the branch was dropped).
+        with. Blocks for the device and the disk. Conflict (the branch was rewound to before
+        what the session has), NotFound (the branch was dropped).
         """
 
     def extend(self, end: int | None = None) -> None:
@@ -1350,6 +1391,12 @@ class Branch:
         """Tokens, of what was applied: you read your writes."""
 
     def __len__(self) -> int: ...
+
+    def __bool__(self) -> bool: ...
+
+    def __eq__(self, arg: Branch, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
 
     @property
     def durable_length(self) -> int:
@@ -1440,8 +1487,15 @@ class Branch:
         instead of the event loop.
         """
 
-    def fill(self, kv: KvView | KvBuffer, *, exact: bool = True, durability: str = 'process', timeout: float | None = None, gpu_ready: int = 0) -> None:
-        """Attaches recomputed KV to positions that have none. Blocks."""
+    def fill(self, kv: KvView | KvBuffer, *, exact: bool = True, durability: str = 'process', expected_length: int | None = None, timeout: float | None = None, gpu_ready: int = 0) -> None:
+        """
+        Attaches recomputed KV to positions that have none: that lag, were evicted or left out.
+
+        KV of positions that have some is ignored, so that of a whole prefix may be given. Branches that
+        share the positions get it as well. Blocks, as append. Raises Conflict (expected_length: the branch
+        is not so long) and what append raises. Positions below a group's kv_length are filled in steps:
+        those before a failed one are there.
+        """
 
     def restore(self, into: KvView | KvBuffer | None = None, tokens: Any = None, *, begin: int = 0, end: int | None = None, require_kv: bool = False, timeout: float | None = None, progress: LayerProgress | None = None, gpu_ready: int = 0, layer_events: Sequence[int] = (), fall_back_to_host: bool = False) -> RestoreResult:
         """
@@ -1801,9 +1855,11 @@ class Objects:
 
     def __init__(self, store: Store) -> None: ...
 
-    def put(self, items: Iterable[tuple[bytes | str, Any]], *, object_class: int, namespace: str = '', replace: bool = False, depths: Sequence[int] = (), pinned: bool = False, ttl: float = 0.0, durability: str = 'process', timeout: float | None = None) -> list[bool | cairn._errors.Error]:
+    def put(self, items: Iterable[tuple[bytes | str, Any]], *, object_class: int, namespace: str = '', replace: bool = False, depths: Sequence[int] = (), pinned: bool = False, ttl: float = 0.0, durability: str = 'process', timeout: float | None = None, raises: bool = True) -> list[bool | cairn._errors.Error]:
         """
-        Stores (key, value) pairs; of each True (stored), False (was there, kept) or its Error.
+        Stores (key, value) pairs; of each True (stored) or False (was there, kept).
+
+        raises: the first Error of a pair is raised, when all were tried; off: it stands in the list.
 
         Values: anything contiguous in host memory, up to 1 GiB. replace: what is there goes in the same
         step. depths: how far each stands behind the beginning of its chain: deeper ones are evicted first.

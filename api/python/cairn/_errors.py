@@ -17,7 +17,7 @@ class Error(Exception):
         return self.args[0] if self.args else ""
 
     def __str__(self):
-        return f"{self.code}: {self.message}"
+        return self.message
 
 
 class NotFound(Error, LookupError):
@@ -104,8 +104,15 @@ class OutOfMemory(Error, MemoryError):
     """An allocation failed; the call left no trace."""
 
 
+def described(error):
+    """For a line of a log, where no traceback shows the class."""
+    return f"{type(error).__name__}: {error}"
+
+
 BY_CODE = {kind.__name__: kind for kind in Error.__subclasses__()}
 for _name, _kind in BY_CODE.items():
     _kind.code = _name
+for _kind in Error, *BY_CODE.values():
+    _kind.__module__ = "cairn"  # So a traceback says cairn.NotFound.
 
 __all__ = ["Error", *BY_CODE]

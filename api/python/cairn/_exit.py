@@ -5,9 +5,11 @@ A thread that waits for a store beyond that point cannot come back to Python.
 """
 
 import atexit
+import gc
 import threading
 import weakref
 
+from . import _core
 from ._errors import Error
 
 _JOIN_SECONDS = 10  # A callback that does not return must not keep the program from ending.
@@ -41,3 +43,7 @@ def _end():
             pass  # As of a store that nobody closes: its outcome is lost.
     for thread in list(_threads):
         join(thread)
+    # A program that froze its heap, as vLLM's server does, keeps all classes to its end. The extension module would
+    # print forty lines on that and call it a fault in counting references.
+    if gc.get_freeze_count() > 0:
+        _core._end_quietly()

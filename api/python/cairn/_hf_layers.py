@@ -85,7 +85,7 @@ class _Attention:
         self.crop(-self.length)
 
     def crop(self, tokens_to_remove):
-        """Negative: removes so many tokens; else keeps so many, as transformers did before 5.18."""
+        """Negative: removes that number of tokens; else keeps that number, as transformers did before 5.18."""
         length = max(0, self.length + tokens_to_remove) if tokens_to_remove <= 0 else min(self.length, tokens_to_remove)
         if self.rows is None or length == self.length:
             return

@@ -2,16 +2,21 @@
 """The shape of a transformers model's cache, found by one token, and the model's identity."""
 
 import dataclasses
+import functools
 import hashlib
 import sys
+import types
 import weakref
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from . import _core
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, ModelMismatch
 from ._hf_layers import CairnDynamicLayer, CairnLinearLayer, CairnSlidingLayer, states_of
+from ._hf_rotary import far_token, one_token, turns_of
+from ._hf_weights import digest_of, fingerprint_of
+from ._rotary import turned_group
 
 DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
           torch.float8_e4m3fn: "f8e4m3", torch.float8_e5m2: "f8e5m2"}
@@ -25,6 +30,7 @@ class Group:
     layers: list
     likes: list  # (plane, index of the state, tensor)
     window: int = 0
+    turns: dict = dataclasses.field(default_factory=dict)  # Plane -> its Turn; None: unknown.
 
 
 @dataclasses.dataclass
@@ -46,17 +52,20 @@ class Shape:
 
 
 def probe(model):
-    """The Shape of a model's cache. Computes one token."""
-    cache = DynamicCache(config=model.config)
-    # forward, not the call: hooks of caches that are in use have no part in it.
-    with torch.no_grad():
-        model.forward(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), past_key_values=cache,
-                      use_cache=True)
+    """The Shape of a model's cache. Computes a token, at two positions."""
+    position, far = far_token(model)
+    cache = one_token(model)  # Behind the far one: some rotary modules change for it, and back for this one.
     groups = {}
     for number, layer in enumerate(cache.layers):
         kind, likes, window = describe(number, layer)
         key = (kind, window, *((plane, index, like.dtype, *like.shape) for plane, index, like in likes))
         groups.setdefault(key, Group(kind, [], likes, window)).layers.append(number)
+    turns = turns_of(model, cache, position, far)
+    for group in groups.values():
+        # A plane whose layers turn in several ways is not described: a group has one set of angles.
+        for number, plane in enumerate(("k", "v")):
+            of_layers = {turns[layer][number] for layer in group.layers if layer in turns}
+            group.turns[plane] = of_layers.pop() if len(of_layers) == 1 else None
     return Shape(list(groups.values()), len(cache.layers))
 
 
@@ -78,14 +87,14 @@ def describe(number, layer):
 
 
 def pairing_of(model):
-    """How the model's code turns keys: transformers names its function after that."""
+    """How the model's code turns keys, where they do not show it: transformers names its function after that."""
     module = sys.modules[type(model).__module__]
     if hasattr(module, "rotate_half"):
         return "halves"
     return "adjacent" if hasattr(module, "rotate_every_two") else "unset"
 
 
-def layer_group(name, group, pairing):
+def layer_group(name, group, pairing, turns):
     planes = []
     for plane, index, like in group.likes:
         if group.kind == "recurrent":
@@ -93,52 +102,110 @@ def layer_group(name, group, pairing):
             continue
         dtype = DTYPES.get(like.dtype, "opaque")
         turned = plane == "k" and pairing != "unset" and dtype != "opaque"
-        rotary = _core.RotarySpec("applied", pairing) if turned else _core.RotarySpec("none" if plane == "v" else "unset")
+        guess = ("applied", pairing) if turned else ("none" if plane == "v" else "unset",)
         planes.append(_core.Plane(plane, role="key" if plane == "k" else "value", heads=like.shape[1],
-                                  row_bytes=like.shape[3] * like.element_size(), dtype=dtype, rotary=rotary))
+                                  row_bytes=like.shape[3] * like.element_size(), dtype=dtype,
+                                  rotary=_core.RotarySpec(*guess)))
     retention = {"attention": lambda: _core.Retention("all"),
                  # transformers attends to the newest sliding_window - 1 rows and the token itself.
                  "window": lambda: _core.Retention("window", window=group.window - 1),
                  "recurrent": lambda: _core.Retention("checkpoint")}[group.kind]()
-    return _core.LayerGroup(name, layers=len(group.layers), planes=planes, retention=retention)
+    described = _core.LayerGroup(name, layers=len(group.layers), planes=planes, retention=retention)
+    return turned_group(described, turns)
 
 
-def weights_digest(model):
-    """SHA-256 over names, shapes and bytes of all weights. Takes a second for one or two gigabytes."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        raw = tensor.detach().to("cpu").contiguous().flatten()
-        if raw.numel() != 0:
-            digest.update(memoryview(raw.view(torch.uint8).numpy()))
-    return "sha256:" + digest.hexdigest()
-
-
-def identity_of(model):
+def identity_of(model, weights_digest):
     config = hashlib.sha256(model.config.to_json_string(use_diff=True).encode()).hexdigest()
     return _core.ModelIdentity(f"{model.config.model_type} {type(model).__name__}", revision="config sha256:" + config,
-                               weights_digest=weights_digest(model), cache_dtype=str(model.dtype).removeprefix("torch."))
+                               weights_digest=weights_digest, cache_dtype=str(model.dtype).removeprefix("torch."))
 
 
-def spec_of(shape, identity, pairing):
+def spec_of(shape, identity, pairing, seen=True):
+    """seen: with what the keys show of their rotation; earlier versions had the pairing alone."""
     counts, groups = {}, []
     for group in shape.groups:
         counts[group.kind] = number = counts.get(group.kind, 0) + 1
-        groups.append(layer_group(group.kind + (f" {number}" if number > 1 else ""), group, pairing))
+        groups.append(layer_group(group.kind + (f" {number}" if number > 1 else ""), group, pairing,
+                                  group.turns if seen else {}))
     return _core.ModelSpec(identity, groups)
 
 
 _models = weakref.WeakKeyDictionary()  # Model -> KnownModel.
+_HOOKED = "_cairn_hooked"  # An attribute of a model that has the hooks.
 
 
 class KnownModel:
-    """Facts that are found once for a model, and the hooks that tell caches about forward passes."""
+    """Facts that are found once for a model, its identity as long as its weights stay as they are, and hooks: those
+    that notify caches of forward passes, and one that shows them the whole input of generate()."""
 
-    def __init__(self, model, identity):
-        self.shape = probe(model)
-        self.spec = spec_of(self.shape, identity or identity_of(model), pairing_of(model))
+    def __init__(self, model, given):
+        self.shape, self._given = probe(model), given
+        self._fingerprint = self._digest = None
+        self.spec = None
+        self.look(model)
+        if getattr(model, _HOOKED, False):
+            return  # The copy of a model, with all that it had.
+        setattr(model, _HOOKED, True)
         model.register_forward_pre_hook(_before_forward, with_kwargs=True)
         model.register_forward_hook(_after_forward, with_kwargs=True, always_call=True)
+        prepare = getattr(type(model), "prepare_inputs_for_generation", None)
+        if prepare is not None:
+            # A method, so that a copy of the model gets its own.
+            model.prepare_inputs_for_generation = types.MethodType(_checked(prepare), model)
+
+    def look(self, model, config=True):
+        """The spec, made again where the weights are others. ModelMismatch: under an identity that was given.
+
+        config: looks at the config as well, which takes longer.
+        """
+        fingerprint = fingerprint_of(model)
+        if fingerprint == self._fingerprint:
+            if config and self._given is None and self.spec.identity != identity_of(model, self._digest):
+                self.spec = spec_of(self.shape, identity_of(model, self._digest), pairing_of(model))
+            return self.spec
+        digest = self._digest_of(model)
+        if self._given is not None and self.spec is not None and (digest is None or digest != self._digest):
+            raise ModelMismatch("identity: the weights of the model were replaced since it was given; give another one")
+        if self._digest is not None and digest != self._digest:
+            self.shape = probe(model)  # Frequencies are among the buffers.
+        self._digest = digest
+        if self.spec is None or self._given is None:
+            self.spec = spec_of(self.shape, self._given or identity_of(model, digest), pairing_of(model))
+        self._fingerprint = fingerprint
+        return self.spec
+
+    def earlier(self, model):
+        """The spec as earlier versions described the model."""
+        return spec_of(self.shape, self.spec.identity, pairing_of(model), seen=False)
+
+    def name(self, model, given):
+        """Another identity for other weights."""
+        if self._given is None or fingerprint_of(model) == self._fingerprint:
+            raise InvalidArgument("identity: the model is known by another one")
+        self._given, self._fingerprint, self.spec = given, None, None
+        return self.look(model)
+
+    def doubt(self):
+        """The weights may be others although nothing shows it: the next look reads all of them."""
+        self._fingerprint = None
+
+    def _digest_of(self, model):
+        try:
+            return digest_of(model)
+        except InvalidArgument:
+            if self._given is None:
+                raise
+            return None  # Then any change counts.
+
+
+def _checked(prepare):
+    @functools.wraps(prepare)
+    def prepare_inputs_for_generation(model, input_ids, *arguments, **options):
+        cache, new = options.get("past_key_values"), options.get("next_sequence_length")
+        if hasattr(cache, "check_input") and new is not None and input_ids is not None:
+            cache.check_input(input_ids, new)
+        return prepare(model, input_ids, *arguments, **options)
+    return prepare_inputs_for_generation
 
 
 def _before_forward(model, args, kwargs):
@@ -155,16 +222,20 @@ def _after_forward(model, args, kwargs, output):
 
 
 def known_model(model, identity):
+    """What is known of the model, its weights looked at."""
     known = _models.get(model)
     if known is None:
         known = _models[model] = KnownModel(model, identity)
     elif identity is not None and known.spec.identity != identity:
-        raise InvalidArgument("identity: the model is known by another one")
+        known.name(model, identity)
+    else:
+        known.look(model)
     return known
 
 
 def model_spec(model, identity=None):
-    """The cairn.ModelSpec of a transformers model's cache. Computes one token and reads all weights, once.
+    """The cairn.ModelSpec of a transformers model's cache. Computes a token at two positions, and reads all weights,
+    once and whenever they were changed. It has the frequencies and the pairing that turn the model's own keys.
 
     identity: a cairn.ModelIdentity; by default made of the config and a digest of the weights. Fine-tuned
     weights under one given identity would serve each other's state: then name the revision.

@@ -21,7 +21,7 @@ class _Queue:
     def __init__(self, loop, store):
         self.loop = weakref.ref(loop)
         self.queue = _core.CompletionQueue(store)
-        self.next_number = itertools.count(1).__next__  # Of the next call.
+        self.next_number = itertools.count(1).__next__  # Numbers the next call.
         self.waiting = {}  # Number -> future, of calls that are awaited.
         # Dies with this object: nothing of the store's outlives the loop.
         self.store = weakref.ref(store, functools.partial(_forget, weakref.ref(self)))
@@ -30,7 +30,7 @@ class _Queue:
     def future_of(self, number):
         """The future for which an `await` of an unfinished call waits.
 
-        Only the loop drains, and a call is over before that is told: so it cannot be too late.
+        Only the loop drains, and a call is over before its end is reported: so it cannot be too late.
         """
         if number not in self.waiting:
             self.waiting[number] = self.loop().create_future()

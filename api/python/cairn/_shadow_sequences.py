@@ -6,9 +6,9 @@ import torch
 from . import _core, models, views
 from ._errors import InvalidArgument, NotFound
 
-APPEND_TOKENS = 1024  # Of one append: long ones then go to the disk while later ones are copied.
-# More than so many are a prompt, whose rows leave the card at once: those of all layers are too much for it. Those of a
-# step stay until the last layer has come: each copy waits for the stream.
+APPEND_TOKENS = 1024  # Tokens per append: the disk writes one while the next is copied.
+# More tokens than this are a prompt, whose rows leave the card at once: those of all layers are too much for it. Those
+# of a step stay until the last layer has come: each copy waits for the stream.
 STEP_TOKENS = 16
 # For branches without known token ids: equal beginnings there need not be equal content.
 NAMESPACE = "shadow"
@@ -50,14 +50,17 @@ class Shape:
 
 
 class Sequences:
-    """One branch for each sequence, named `name`/0, `name`/1, and so on; those that are there go on.
+    """One branch for each sequence, named `name`/0, `name`/1, and so on; existing ones go on.
 
     A step is in all of them or, after a crash between two appends, taken back from those that have it.
     """
 
     def __init__(self, store, name, shape, batch, gpu):
         self.is_own = not isinstance(store, _core.Store)
-        self.store = _core.Store(store, create_if_missing=True, gpus=[gpu] if gpu else []) if self.is_own else store
+        gpus = [gpu] if gpu else []
+        self.store = (
+            _core.Store(store, create_if_missing=True, recovery="set_aside", gpus=gpus) if self.is_own else store
+        )
         self.shape, self._name, self._batch = shape, name, batch
         if NAMESPACE not in {one.name for one in self.store.namespaces()}:
             self.store.set_namespace(NAMESPACE, _core.NamespacePolicy(index="none"))

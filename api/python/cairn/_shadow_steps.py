@@ -7,7 +7,7 @@ import torch
 from . import _core
 from ._errors import InvalidState
 
-SIMULATED_BYTES = 48 << 20  # Of the 64 MiB that a simulated device has; queries and rows go beside it.
+SIMULATED_BYTES = 48 << 20  # A simulated device has 64 MiB; queries and rows go beside this.
 CARD_BYTES = 1 << 40  # A bound, and no more than what a card has is ever there.
 PINNED_BYTES = 64 << 20
 
@@ -95,7 +95,7 @@ class Steps:
 
     def extend(self):
         """The branch has what was appended, too."""
-        self._device.wait()  # Rows that a view showed are written anew.
+        self._device.wait()  # Rows that a view showed are rewritten.
         try:
             self._session.extend()
         except InvalidState:  # By rank_energy there are more vectors now than it has room for.

@@ -1,30 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """The identity of a model: must be equal before one process may use the state of another."""
 
+import dataclasses
 import hashlib
 import json
+import os
 import pathlib
+import re
 
 import cairn
 
-SAMPLE_BYTES = 4096  # Of each tensor: training changes all of it, and reading all of it takes minutes.
-HEADER_BYTES_MAX = 100 << 20  # As the format of safetensors says.
+from . import _digest
+
+# A namespace with this at its end is of a generation: of weights that no file holds. It is over when its process is.
+_GENERATION = "@generation:"
+_OF_A_GENERATION = re.compile(_GENERATION + r"([0-9a-f]{32})(#[0-9a-f]{32})?$")
 
 
-def identity_of(vllm_config, settings):
+def identity_of(vllm_config, settings, digests):
+    """ValueError: there is nothing to tell the weights by."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     name = settings.model or pathlib.PurePath(model.model).name
-    config = model.hf_config
     return cairn.ModelIdentity(
         name,
-        revision=str(model.revision or getattr(config, "_commit_hash", None) or ""),
-        weights_digest=settings.weights_digest or _digest(model.model, _config_text(config)),
+        revision=str(model.revision or getattr(model.hf_config, "_commit_hash", None) or ""),
+        weights_digest=settings.weights_digest or _weights_of(vllm_config, digests),
         quantization=str(model.quantization or ""),
         cache_dtype=f"{cache.cache_dtype} of {model.dtype}")
 
 
-def variant_of(lora):
-    return cairn.ModelVariant(lora.lora_name, digest=_digest(lora.lora_path, ""))
+def _weights_of(vllm_config, digests):
+    model, load = vllm_config.model_config, vllm_config.load_config
+    words = _config_text(model.hf_config)
+    extra = getattr(load, "model_loader_extra_config", None)
+    if extra:
+        words += f" {extra}"  # A loader's own settings, an adapter that it merges, say.
+    try:
+        if load.load_format == "dummy":
+            raise _digest.NoFiles("weights of load_format 'dummy' are in no file")
+        return digests.of(_folder_of(model, load), words)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"CairnConnector: {error}; give kv_connector_extra_config 'weights_digest', a text that "
+                         "changes whenever the weights do") from error
+
+
+def _folder_of(model, load):
+    """Where the files are that vLLM has loaded; those of a hub's model are in its cache by now."""
+    if os.path.exists(model.model):
+        return model.model
+    from huggingface_hub import snapshot_download
+    return snapshot_download(model.model, revision=model.revision, cache_dir=load.download_dir, local_files_only=True)
 
 
 def _config_text(config):
@@ -35,20 +60,44 @@ def _config_text(config):
     return json.dumps(words, sort_keys=True)
 
 
-def _digest(path, config):
-    """Of the config, and of the weights where they are files: names, shapes and the beginning of each tensor."""
-    digest = hashlib.sha256(config.encode())
-    folder = pathlib.Path(path)
-    for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else []:
-        with file.open("rb") as data:
-            size = int.from_bytes(data.read(8), "little")
-            if size > HEADER_BYTES_MAX:
-                raise ValueError(f"CairnConnector: {file} is no safetensors file")
-            header = data.read(size)
-            digest.update(header)
-            for tensor in json.loads(header).values():
-                if "data_offsets" in tensor:
-                    begin, end = tensor["data_offsets"]
-                    data.seek(8 + size + begin)
-                    digest.update(data.read(min(end - begin, SAMPLE_BYTES)))
-    return digest.hexdigest()
+def new_generation():
+    return os.urandom(16).hex()
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What a request is computed with: an adapter, and generations. Equal: the same weights."""
+
+    adapter: str = ""  # "": the base model.
+    digest: str = ""  # The adapter's files, as its number was first loaded.
+    generations: tuple[str, ...] = ()  # The base's, then the adapter's; none: both are as their files.
+
+    @property
+    def variant(self):
+        return cairn.ModelVariant(self.adapter, digest=self.digest) if self.adapter else cairn.ModelVariant()
+
+    @property
+    def generation(self):
+        """128 bits, or ""."""
+        if len(self.generations) < 2:
+            return "".join(self.generations)
+        return hashlib.sha256("".join(self.generations).encode()).hexdigest()[:32]
+
+
+def namespace_of(name, generation, salt):
+    if generation:
+        name += _GENERATION + generation
+    if salt:
+        name += "#" + hashlib.sha256(salt.encode()).hexdigest()[:32]
+    return name
+
+
+def is_reserved(name):
+    """Whether a namespace of that name could be one that namespace_of() makes of another name."""
+    return "#" in name or _GENERATION in name
+
+
+def generation_of(namespace):
+    """The generation that a namespace is of, or None."""
+    found = _OF_A_GENERATION.search(namespace)
+    return found and found[1]

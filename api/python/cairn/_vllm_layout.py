@@ -7,6 +7,9 @@ of V: everything works to the token. Where a backend may arrange the bytes insid
 CPU they are packed for its instructions), a block is an opaque page: its bytes are dealt evenly to its
 positions, and the connector stores and loads whole blocks only. Packing, with all that it depends on, is
 then part of what is compared.
+
+Of a recurrent layer a block is one state, the one behind some number of tokens. vLLM keeps a state at the ends of some
+blocks (its mode "align"), so ranges are whole blocks too, and end where each recurrent group has a state.
 """
 
 import dataclasses
@@ -16,10 +19,18 @@ import torch
 import vllm
 from vllm.config import get_layers_from_vllm_config
 from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVQuantMode, MLAAttentionSpec, SlidingWindowSpec
+from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVQuantMode,
+    MambaSpec,
+    MLAAttentionSpec,
+    SlidingWindowSpec,
+)
 
 import cairn
 
+from . import _vllm_content as content
 from . import _vllm_identity as identity
 
 # Attention backends that leave rows where the tensor's strides say. All others get opaque blocks.
@@ -35,8 +46,9 @@ class Group:
     layers: tuple[str, ...]
     block: int  # Tokens.
     window: int  # 0: all tokens.
+    recurrent: bool
     packed: bool
-    planes: tuple[tuple[str, str, int], ...]  # (name, role, elements of a row), in the order of the elements.
+    planes: tuple[tuple[str, str, int], ...]  # (name, role, elements of a row, packed: bytes), in the row's order.
     heads: int
     dtype: str
     spec: cairn.LayerGroup
@@ -46,36 +58,69 @@ class Group:
 class Layout:
     groups: tuple[Group, ...]
     identity: cairn.ModelIdentity
+    content: str | None  # _vllm_content.settings_of
 
     @property
     def step(self):
         """Stored and loaded ranges end at multiples of this many tokens."""
         return math.lcm(*(group.block if group.packed else 1 for group in self.groups))
 
-    def spec(self, lora=None):
-        variant = cairn.ModelVariant() if lora is None else identity.variant_of(lora)
+    @property
+    def recurrent(self):
+        """The numbers of the recurrent groups."""
+        return {group.index for group in self.groups if group.recurrent}
+
+    @property
+    def asynchronous(self):
+        """Whether requests wait for their loads. Else vLLM may be told which blocks were not loaded, which it
+        understands of one group of attention only."""
+        return len(self.groups) > 1 or bool(self.recurrent)
+
+    def with_states(self, tables, states):
+        """A request's tables; of each recurrent group that block alone which `states` names."""
+        return tuple([states[index]] if index in states else list(table) for index, table in enumerate(tables))
+
+    def states_at(self, tables, end):
+        """{recurrent group: its block with the state behind `end` tokens}, of a request that goes on there."""
+        return {index: tables[index][(end - 1) // self.groups[index].block] for index in self.recurrent}
+
+    def spec(self, variant=cairn.ModelVariant()):
         return cairn.ModelSpec(self.identity, [group.spec for group in self.groups], variant=variant)
+
+    def described(self, specs):
+        """The same layout, with other words for its groups."""
+        return dataclasses.replace(self, groups=tuple(dataclasses.replace(group, spec=spec)
+                                                      for group, spec in zip(self.groups, specs)))
 
     def whole(self, tokens):
         return tokens // self.step * self.step
 
 
-def layout_of(vllm_config, kv_cache_config, settings):
+def layout_of(vllm_config, kv_cache_config, settings, digests):
     groups = []
     for index, group in enumerate(kv_cache_config.kv_cache_groups):
         groups.append(_group(vllm_config, index, tuple(group.layer_names), group.kv_cache_spec))
-    return Layout(tuple(groups), identity.identity_of(vllm_config, settings))
+    return Layout(tuple(groups), identity.identity_of(vllm_config, settings, digests), content.settings_of(vllm_config))
 
 
 def _group(vllm_config, index, layers, spec):
-    if type(spec) not in (FullAttentionSpec, SlidingWindowSpec, MLAAttentionSpec):
+    if type(spec) not in (FullAttentionSpec, SlidingWindowSpec, MLAAttentionSpec, MambaSpec):
         raise ValueError(f"CairnConnector: cache group {index} is a {type(spec).__name__}, which is not supported")
+    backend = _backend_of(vllm_config, index, layers)
+    make = _recurrent if isinstance(spec, MambaSpec) else _attention
+    return make(vllm_config, index, layers, spec, backend)
+
+
+def _backend_of(vllm_config, index, layers):
     backends = {layer.get_attn_backend().get_name()
                 for layer in get_layers_from_vllm_config(vllm_config, AttentionLayerBase, layers).values()}
     if len(backends) != 1:
         raise ValueError(f"CairnConnector: cache group {index} has the attention backends {sorted(backends)}; "
                          "only one is supported")
-    (backend,) = backends
+    return backends.pop()
+
+
+def _attention(vllm_config, index, layers, spec, backend):
     dtype = str(spec.dtype).removeprefix("torch.")
     packed = backend not in TOKEN_MAJOR or spec.kv_quant_mode != KVQuantMode.NONE or spec.tokens_per_state != 1
     window = getattr(spec, "sliding_window", None) or 0
@@ -94,7 +139,29 @@ def _group(vllm_config, index, layers, spec):
     layer_group = cairn.LayerGroup(
         f"{'window' if window else 'attention'}-{index}", layers=len(layers), planes=cairn_planes, retention=retention,
         packing=_packing(vllm_config, backend, spec, dtype) if packed else "")
-    return Group(index, layers, spec.block_size, window, packed, planes, spec.num_heads, dtype, layer_group)
+    return Group(index, layers, spec.block_size, window, False, packed, planes, spec.num_heads, dtype, layer_group)
+
+
+def _recurrent(vllm_config, index, layers, spec, backend):
+    """A block is a layer's state, or several: of a convolution and of a recurrence, say."""
+    if spec.mamba_cache_mode != "align":
+        raise ValueError(
+            f"CairnConnector: cache group {index} is recurrent, and vLLM keeps no states of it at the ends of blocks "
+            f"(mamba_cache_mode is {spec.mamba_cache_mode!r}); set enable_prefix_caching to True, and leave "
+            "mamba_cache_mode out")
+    if vllm_config.speculative_config is not None or spec.num_speculative_blocks:
+        raise ValueError(f"CairnConnector: cache group {index} is recurrent, of which speculative decoding is not "
+                         "supported; leave speculative_config out")
+    planes = tuple(
+        (f"state-{number} {'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}", "opaque",
+         math.prod(shape) * dtype.itemsize)
+        for number, (shape, dtype) in enumerate(zip(spec.shapes, spec.dtypes)))
+    processor = torch.backends.cpu.get_cpu_capability() if current_platform.is_cpu() else current_platform.device_type
+    layer_group = cairn.LayerGroup(
+        f"recurrent-{index}", layers=len(layers), retention=cairn.Retention("checkpoint"),
+        planes=[cairn.Plane(name, role=role, row_bytes=bytes_, dtype="opaque") for name, role, bytes_ in planes],
+        packing=f"vllm {vllm.__version__} {backend} {processor} {spec.block_size}")
+    return Group(index, layers, spec.block_size, 0, True, True, planes, 1, "opaque", layer_group)
 
 
 def _packing(vllm_config, backend, spec, dtype):
@@ -125,10 +192,16 @@ class Pool:
                 self.index[name] = len(self.index)
         self.device = layers[0].device
 
-    def view(self, begin, end, tables):
-        """Positions [begin, end) of a request's blocks; of a window those that there are blocks of."""
+    def view(self, begin, end, tables, states=True):
+        """Positions [begin, end) of a request's blocks; of a window those that there are blocks of; of a recurrent
+        group, with `states`, the one state behind `end` tokens, which is the one that its table has."""
         whole = None
         for group, held, split, table in zip(self.layout.groups, self._held, self._split, tables):
+            if group.recurrent:
+                if states:
+                    view = held.view(end - 1, 1, table=table, table_position=end - 1)
+                    whole = view if whole is None else whole + view
+                continue
             first = begin if group.window == 0 else max(begin, _first_present(table, end, group.block))
             if first >= end:
                 continue
@@ -157,25 +230,22 @@ def _planes_of(group, layers):
         if tensor.dim() != 4 or group.block % tensor.shape[2] != 0:
             raise ValueError(f"CairnConnector: the cache of {name} has the shape {tuple(tensor.shape)}; "
                              f"[blocks, heads, tokens, elements] with blocks of {group.block} tokens is expected")
-        if group.packed:
-            tensors.append(_pages(name, tensor, group.planes[0][2]))
-            continue
+        of_row = _pages(name, tensor) if group.packed else tensor
+        if of_row.shape[-1] != sum(width for _, _, width in group.planes):
+            raise ValueError(f"CairnConnector: the rows of {name} have {of_row.shape[-1]} "
+                             f"{'bytes' if group.packed else 'elements'}, not "
+                             f"{sum(width for _, _, width in group.planes)}")
         first = 0
-        for _, _, elements in group.planes:
-            tensors.append(tensor[..., first:first + elements])
-            first += elements
-        if first != tensor.shape[3]:
-            raise ValueError(f"CairnConnector: the rows of {name} have {tensor.shape[3]} elements, not {first}")
+        for _, _, width in group.planes:
+            tensors.append(of_row[..., first:first + width])
+            first += width
     return tensors
 
 
-def _pages(name, tensor, row_bytes):
+def _pages(name, tensor):
     """The same memory as [block][token][byte]."""
     if not tensor[0].is_contiguous():
         raise ValueError(f"CairnConnector: blocks of {name} are not contiguous, strides {tensor.stride()}")
     pages = tensor.flatten(1).view(torch.uint8) if tensor.is_contiguous() else \
         tensor.as_strided((tensor.shape[0], tensor[0].numel()), (tensor.stride(0), 1)).view(torch.uint8)
-    if pages.shape[1] != tensor.shape[2] * row_bytes:
-        raise ValueError(f"CairnConnector: blocks of {name} have {pages.shape[1]} bytes, not "
-                         f"{tensor.shape[2]} x {row_bytes}")
-    return pages.unflatten(1, (tensor.shape[2], row_bytes))
+    return pages.unflatten(1, (tensor.shape[2], -1))

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages from the scheduler to the worker in a step. They share a process, so handles are passed."""
+"""Messages from the scheduler to the worker in a step. They share a process, so handles are passed.
+
+Their tables are the request's, one a cache group; of a recurrent group it is one block, which has the state behind
+`end` tokens or `kv_end`.
+"""
 
 import dataclasses
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 
+from ._vllm_unsound import Computed
+
 
 @dataclasses.dataclass
 class Start:
-    """A request got its blocks: what was found of it, and which positions are to be loaded."""
+    """A request got its blocks: positions of them are to be loaded."""
 
     request_id: str
-    hit: Any  # PrefixHit or None
-    base: int  # Tokens of the hit that its branch begins with.
+    hit: Any  # PrefixHit, on lease.
     begin: int
     end: int
     tables: tuple[list[int], ...]
@@ -47,6 +52,7 @@ class StepMetadata(KVConnectorMetadata):
     starts: list[Start] = dataclasses.field(default_factory=list)
     saves: list[Save] = dataclasses.field(default_factory=list)
     ends: list[End] = dataclasses.field(default_factory=list)
+    computed: list[Computed] = dataclasses.field(default_factory=list)  # While any blocks are, or may be, unsound.
 
 
 def finish(sequences, end):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user's settings, those that are refused, and the stores that are open in this process."""
 
+import concurrent.futures
 import dataclasses
 import os
 import threading
@@ -12,8 +13,14 @@ from vllm.platforms import current_platform
 
 import cairn
 
-from . import _shared
+from . import _earlier, _vllm_rotary
+from ._digest import Digests
+from ._held import Held
+from ._vllm_adapters import Adapters
+from ._vllm_identity import Weights, generation_of, namespace_of, new_generation
 from ._vllm_messages import finish
+from ._vllm_sequence import Place, logger
+from ._vllm_unsound import Unsound
 
 # Prompts queue for a while between lookup and load; a lease that is over in between costs a lookup.
 LEASE_SECONDS = 30.0
@@ -35,6 +42,8 @@ class Settings:
     append_tokens: int = APPEND_TOKENS
     model: str = ""
     weights_digest: str = ""
+    allow_namespaces: list[str] = dataclasses.field(default_factory=list)
+    allow_pinned: bool = False
 
     @classmethod
     def of(cls, extra):
@@ -44,6 +53,11 @@ class Settings:
                 raise ValueError(f"kv_connector_extra_config: {name!r} is none of {', '.join(sorted(known))}")
         if not extra.get("path"):
             raise ValueError("kv_connector_extra_config: 'path', the directory of the store, is missing")
+        patterns = extra.get("allow_namespaces", [])
+        if not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
+            raise ValueError(f"kv_connector_extra_config: 'allow_namespaces' is {patterns!r}, not a list of names")
+        if not isinstance(extra.get("allow_pinned", False), bool):
+            raise ValueError("kv_connector_extra_config: 'allow_pinned' is neither true nor false")
         return cls(**extra)
 
 
@@ -67,7 +81,41 @@ class Engine:
     def __init__(self, shared):
         self.shared = shared
         self.sequences = {}  # Request id -> Sequence, of requests that began.
+        self.unsound = Unsound()
         self.scheduler = self.worker = None
+        self._adapters = Adapters(shared.digests)
+        self._generation = ""  # As loaded from files.
+        self._written = set()  # Generations that something was stored of.
+
+    def weights_of(self, lora):
+        """The Weights of a request. None: not known yet."""
+        base = (self._generation,) if self._generation else ()
+        if lora is None:
+            return Weights(generations=base)
+        content = self._adapters.content_of(lora)
+        if content is None:
+            return None
+        return Weights(lora.lora_name, content.first, base + ((content.generation,) if content.generation else ()))
+
+    def place_of(self, weights, salt, control):
+        """Where state of these weights is kept, for a request with this Control."""
+        name = self.shared.settings.namespace if control.namespace is None else control.namespace
+        namespace = namespace_of(name, weights.generation, salt)
+        passing = bool(weights.generation)
+        keep = control.keep(self.shared.passing_keep if passing else self.shared.keep, passing)
+        return Place(self.shared.model_of(weights), namespace, keep, weights, control.branch)
+
+    def writes(self, place):
+        """A branch is about to be made there."""
+        if place.weights.generation:
+            self._written.add(place.weights.generation)
+
+    def reset(self):
+        """Weights may be others from now on: nothing that was stored is found, and nothing that runs is kept."""
+        self._generation = new_generation()
+        ended, self._written = self._written, set()
+        if ended:
+            self.shared.drop_generations(ended)
 
     def end_requests(self):
         """No step follows that would tell the worker which requests are over: it is told now, if it is there."""
@@ -88,38 +136,95 @@ class Shared:
         if current_platform.is_cuda():
             options["gpus"] = [cairn.Gpu.open(torch.cuda.current_device())]
         self.keep = cairn.Keep(**settings.keep)
-        self.store = _shared.acquire(settings.path, options)
-        try:
-            if settings.policy:
-                self.store.set_namespace(settings.namespace, cairn.NamespacePolicy(**settings.policy))
-        except BaseException:
-            _shared.release(self.store)
-            raise
+        # Branches of a generation, which nobody finds after this process: evicted first, and never pinned.
+        self.passing_keep = cairn.Keep(**{"ttl": settings.keep["ttl"]} if "ttl" in settings.keep else {})
+        self._policy = cairn.NamespacePolicy(**settings.policy) if settings.policy else None
         self._engines = weakref.WeakValueDictionary()  # By id; each as long as a side of it.
         self.users = 0
-        self._models = {}  # ModelSpec's variant -> Model.
+        self._models = {}  # (adapter, its digest) -> Model.
+        self._described = None  # The spec of the layout that was given, without rotation.
         self.layout = None
+        self._swept = self._closing = False
+        self._dropping = concurrent.futures.ThreadPoolExecutor(1, "cairn-drop")
+        self.digests = Digests(settings.path)
+        self.held = Held(settings.path, options, logger, self._opened)
 
-    def describe(self, layout):
-        """The worker and the scheduler see one model, or there is a mistake."""
-        if self.layout is not None and self.layout.spec() != layout.spec():
+    def _opened(self, store):
+        """Behind each opening: handles of an earlier one are of no use."""
+        self._models = {}
+        if self._policy is not None:
+            store.set_namespace(self.settings.namespace, self._policy)
+        if not self._swept:
+            self._swept = True
+            self._drop_generations(store, None)  # Those of earlier processes are over.
+
+    @property
+    def store(self):
+        """Raises why it is not open, as NoSpace."""
+        return self.held.store
+
+    def describe(self, layout, vllm_config):
+        """The layout as the store knows it. The worker and the scheduler see one model, or there is a mistake."""
+        if self._described is not None and self._described != layout.spec():
             raise ValueError("CairnConnector: scheduler and worker disagree: "
-                             + self.layout.spec().first_difference(layout.spec()))
+                             + self._described.first_difference(layout.spec()))
         if self.layout is None:
-            self.layout = layout
-            self.model_of(None)  # A model that the store cannot hold is refused here, by name.
+            self._described, self.layout = layout.spec(), _vllm_rotary.described(vllm_config, layout)
+            try:
+                # A model that the store cannot hold is refused here, by name.
+                self.layout = self.layout.described(self.model_of(Weights()).spec.groups)
+                self.digests.save()
+            except cairn.NoSpace as error:
+                self.held.failed("keeps and finds nothing", error)
         return self.layout
 
     def engine(self, engine_id):
         return self._engines.setdefault(engine_id, Engine(self))
 
-    def model_of(self, lora):
-        """The model of a request, with its adapter if it has one."""
-        key = None if lora is None else (lora.lora_name, lora.lora_path)
+    def model_of(self, weights):
+        """The model, with its adapter if it has one. Generations are no models: they come and go."""
+        key = (weights.adapter, weights.digest)
         if key not in self._models:
-            self._models[key] = self.store.register_model(self.layout.spec(lora),
-                                                          durability=self.settings.durability)
+            self._models[key] = _earlier.register(self.store, self.layout.spec(weights.variant), self._described,
+                                                  self.settings.durability)
         return self._models[key]
+
+    def drop_generations(self, ended):
+        """Drops what is there of these generations in the background."""
+        try:
+            self._drop_generations(self.store, ended)
+        except cairn.Error as error:
+            self.held.failed("leaves state of weights that are gone until the next start", error)
+
+    def _drop_generations(self, store, ended):
+        names = [info.name for info in store.namespaces()
+                 if (generation := generation_of(info.name)) and (ended is None or generation in ended)]
+        if names:
+            self._dropping.submit(self._drop, store, names)
+
+    def _drop(self, store, namespaces):
+        try:
+            for namespace in namespaces:
+                cursor = ""
+                while not self._closing:
+                    page, cursor = store.list_branches(namespace=namespace, cursor=cursor)
+                    for info in page:
+                        self._drop_branch(store, info.id)
+                    if not cursor:
+                        break
+        except cairn.Error as error:
+            self.held.failed("leaves state of weights that are gone until the next start", error)
+
+    def _drop_branch(self, store, branch):
+        try:
+            store.get_branch(branch).drop(durability="memory")
+        except cairn.NotFound:
+            pass  # Evicted, or its request dropped it.
+
+    def close(self):
+        self._closing = True
+        self.held.close()  # First: an opening that is under way has generations dropped.
+        self._dropping.shutdown()
 
 
 _in_use = {}  # Real path -> Shared, of connectors; other adapters may have its store open as well.
@@ -144,4 +249,4 @@ def release(shared):
         shared.users -= 1
         if shared.users == 0:
             del _in_use[os.path.realpath(shared.settings.path)]
-            _shared.release(shared.store)
+            shared.close()

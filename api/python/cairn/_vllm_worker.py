@@ -9,9 +9,8 @@ from typing import Any
 import cairn
 import torch
 
-from ._vllm_layout import Pool
+from ._vllm_layout import NULL_BLOCK, Pool
 from ._vllm_messages import Start, finish
-from ._vllm_sequence import logger
 
 LOADS_AT_ONCE = 4  # Each is a thread that waits for the store, whose own threads do the work.
 POLL_SECONDS = 50e-6  # A layer is some hundred microseconds of work.
@@ -25,8 +24,8 @@ class Load:
 
 
 class WorkerSide:
-    def __init__(self, engine, layout, asynchronous):
-        self.engine, self.sequences, self.layout, self.asynchronous = engine, engine.sequences, layout, asynchronous
+    def __init__(self, engine, layout):
+        self.engine, self.sequences, self.layout = engine, engine.sequences, layout
         self.pool = None
         self.threads = concurrent.futures.ThreadPoolExecutor(LOADS_AT_ONCE, "cairn-load")
         self.running = []
@@ -39,12 +38,18 @@ class WorkerSide:
 
     def start_loads(self, meta):
         for start in meta.starts:
-            if start.end <= start.begin:
-                self._begin(start, start.base)
-                continue
             progress = cairn.LayerProgress(len(self.pool.index))
-            future = self.threads.submit(self._restore, start, start.begin, start.end, progress, self._event())
-            self.running.append(Load(start, progress, future))
+            self.running.append(Load(start, progress, self._load(start, progress)))
+
+    def _load(self, start, progress):
+        """Its future. Weights are looked at here, behind the loading of adapters of this step."""
+        try:
+            self.sequences[start.request_id].check_weights()
+        except cairn.Conflict as error:
+            future = concurrent.futures.Future()
+            future.set_exception(error)
+            return future
+        return self.threads.submit(self._restore, start, start.begin, start.end, progress, self._event())
 
     def _restore(self, start, begin, end, progress=None, event=None):
         into = self.pool.view(begin, end, start.tables)
@@ -56,20 +61,18 @@ class WorkerSide:
                 time.sleep(POLL_SECONDS)
 
     def end_step(self, meta):
-        damaged = self._end_loads()
+        self._end_loads()
+        self.engine.unsound.step(meta.computed, self.layout.groups[0].block)
         for save in meta.saves:
-            # Behind a load that failed the model has computed nonsense: vLLM does that step again.
-            if save.request_id not in damaged:
-                self._save(save)
+            self._save(save)
         for end in meta.ends:
             self.end_request(end)
-        return damaged
 
     def end_requests(self, ends):
         """Those that no step tells of; the last one may have broken off within its loads."""
-        damaged = self._end_loads()
+        self._end_loads()
         for end in ends:
-            self.end_request(dataclasses.replace(end, save=None) if end.request_id in damaged else end)
+            self.end_request(end)
 
     def end_request(self, end):
         if end.save is not None:
@@ -78,69 +81,64 @@ class WorkerSide:
         finish(self.sequences, end)
 
     def _end_loads(self):
-        """The requests whose load failed."""
         running, self.running = self.running, []
-        return {load.start.request_id for load in running if self._end(load) < load.start.end}
+        for load in running:
+            self._end(load)
 
     def _end(self, load):
-        """Up to where the load is right."""
         start, good = load.start, load.start.end
         try:
             load.future.result()
         except cairn.Error as error:
-            good = self._salvage(start)
-            logger.warning("Cairn: request %s: loaded %d of %d tokens: %s", start.request_id, good - start.begin,
-                           start.end - start.begin, error)
-            self._tell(start, good)
-            self.sequences[start.request_id].damaged = True
-        if self.asynchronous:
-            self.received.add(start.request_id)
-        self._begin(start, min(start.base, good))
-        return good
+            # Of other weights or tokens nothing is right.
+            good = start.begin if isinstance(error, cairn.Conflict) else self._salvage(start)
+            self.engine.shared.held.failed(f"loaded {good - start.begin} of {start.end - start.begin} tokens of "
+                                           f"request {start.request_id}", error)
+            self.sequences[start.request_id].restart(good)
+        self._report(start, good)
+        self._release(start)
 
     def _salvage(self, start):
-        """Loads block by block up to the first that cannot be; windows are not restored in pieces."""
+        """Loads block by block up to the first that cannot be; windows and states are not restored in pieces. The last
+        block is never loaded: what the model has computed behind it is nonsense, so vLLM has to do that step again."""
         good, block = start.begin, self.layout.groups[0].block
-        if len(self.layout.groups) > 1 or self.layout.groups[0].window:
+        if self.layout.asynchronous or self.layout.groups[0].window:
             return good
-        while good < start.end:
-            end = min(good + block, start.end)
+        while good + block < start.end:
             try:
-                self._restore(start, good, end)
+                self._restore(start, good, good + block)
             except cairn.Error:
                 break
-            good = end
+            good += block
         return good
 
-    def _tell(self, start, good):
-        if self.asynchronous:
-            self.failed.add(start.request_id)
+    def _report(self, start, good):
+        """To vLLM, which has what lies behind `good` computed again, and for the saves until then."""
+        if self.layout.asynchronous:
+            self.received.add(start.request_id)
+            if good < start.end:
+                self.failed.add(start.request_id)
             return
         block = self.layout.groups[0].block
-        self.bad_blocks.update(start.tables[0][good // block:-(-start.end // block)])
+        first, end = start.begin // block, -(-start.end // block)
+        sound_end = end if good == start.end else good // block
+        bad = [one for one in start.tables[0][sound_end:end] if one != NULL_BLOCK]
+        self.engine.unsound.loaded(start.tables[0][first:sound_end], bad)
+        self.bad_blocks.update(bad)
 
-    def _begin(self, start, base):
-        """Its branch begins with the first `base` tokens of the hit, which needs no lease any more."""
-        sequence = self.sequences.get(start.request_id)
-        if sequence is not None:
-            if base < start.base:
-                sequence.restart()
-            sequence.begin(start.hit, base)
+    def _release(self, start):
         try:
             start.hit.release()
         except cairn.Error as error:
-            logger.warning("Cairn: request %s: %s", start.request_id, error)
+            self.engine.shared.held.failed(f"leaves a lease of request {start.request_id} to its time", error)
 
     def _save(self, save):
         sequence = self.sequences.get(save.request_id)
-        if sequence is None or save.kv_end <= sequence.length or sequence.broken:
+        if sequence is None or save.kv_end <= sequence.length or self.engine.unsound.touches(save.tables[0]):
             return
-        if sequence.length < save.first:
-            return  # It began again since: the next step saves it all.
-        view = self.pool.view(sequence.length, save.kv_end, save.tables)
-        known = save.tokens[sequence.length - save.first:]
         event = self._event()
-        sequence.append(known, view, save.drawn, gpu_ready=_handle(event))
+        sequence.save(save, lambda begin, end: self.pool.view(begin, end, save.tables, states=end == save.kv_end),
+                      gpu_ready=_handle(event))
 
     def _event(self):
         """Of CUDA memory: behind what the current stream was given so far."""

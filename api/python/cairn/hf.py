@@ -5,10 +5,11 @@
         ids = tokenizer("And it came to pass", return_tensors="pt").input_ids
         cache = cairn.hf.CairnCache.open(store, model, "chat", tokens=ids)
         out = model.generate(ids, past_key_values=cache)
+        cache.save(out)
 
-Each forward pass appends what it computed to the branch. Another process that opens the same branch,
-after a SIGKILL as well, goes on from there and computes only what is not stored; restored keys,
-values and states have the bits that they had.
+Each forward pass appends what it computed to the branch, and save(out) the last token that was drawn. Another process
+that opens the same branch, after a SIGKILL as well, goes on from there and computes only what is not stored; restored
+keys, values and states have the bits that they had.
 
 Needs torch and transformers 5. One sequence a cache: no beams, no padding.
 """
@@ -18,10 +19,12 @@ import warnings
 import torch
 from transformers.cache_utils import Cache
 
-from . import _core
-from ._errors import Conflict, Corruption, Error, InvalidArgument, InvalidState, ModelMismatch, NotFound
+from . import _core, _earlier
+from ._errors import Conflict, Corruption, Error, InvalidArgument, InvalidState, ModelMismatch, NotFound, described
+from ._hf_branch import CacheBranch, agreement, check_on_conflict
 from ._hf_layers import states_of
 from ._hf_model import known_model, model_spec
+
 __all__ = ["CairnCache", "model_spec"]
 # The generator that torch draws from on a processor, and this form of its state.
 _GENERATOR, _GENERATOR_VERSION = "torch.cpu", 1
@@ -37,12 +40,6 @@ def _ids(tokens):
     return tokens.tolist()
 
 
-def _agreement(a, b, begin=0):
-    """Up to where two lists are equal, if they are up to `begin`."""
-    end = min(len(a), len(b))
-    return next((at for at in range(begin, end) if a[at] != b[at]), end)
-
-
 class CairnCache(Cache):
     """The cache of one sequence, kept in a branch.
 
@@ -53,55 +50,68 @@ class CairnCache(Cache):
 
       tokens=None   all of it that can be restored
       tokens=ids    what it has of these ids, one short of all: generate needs one token to compute, and
-                    of a cache that is as long as the input it would compute everything twice. Conflict:
-                    the branch has other tokens; fork it at the position that the message names
+                    of a cache that is as long as the input it would compute everything twice
 
-    sampler: the state of torch's own generator goes with each append, as it was behind the forward pass,
-    and is set again if there is one after exactly `tokens`: what is drawn goes on as it would have.
+    on_conflict: what is done where the branch has other tokens than `tokens`, or than those computed or saved later,
+    say because an earlier message was edited:
 
-    save_every: a forward pass that makes it so many tokens that are not appended appends them; 0: only
-    save() does. Of recurrent layers each append keeps one state, and the branch can be restored after
-    those numbers of tokens that it has a state of. durability: of appends, "memory", "process" (survives
-    SIGKILL) or "power". An append that fails, say of a full disk, warns once and ends appending until
-    save() is called, which raises; generation goes on. capacity: tokens that there is room for at first;
-    memory doubles. on_damage: "recompute": a damaged page shortens what is restored to what lies before
-    it; "raise": Corruption.
+      "raise"    Conflict, which names the first position that differs; nothing is changed
+      "rewind"   the branch is rewound to that position, at once: what it had from there on is gone
+      "fork"     the branch is forked there, and the cache goes on in the fork, which takes over the branch's name;
+                 the branch keeps all it has and is called <name>@<its id> from then on
+
+    sampler: the state of torch's own generator goes with each append, as it was behind the forward pass or at save(),
+    and is set again if there is one exactly where `tokens` leave the branch, or end: what is drawn goes on as it would
+    have. Where the branch has only an older one a warning says so.
+
+    save_every: a forward pass that brings the unstored tokens to this number stores them; 0: only save() does. KV that
+    the branch lacks, of a token that was drawn last or of tokens whose KV was evicted, is computed with the pass over
+    their ids, and stored with it. Of recurrent layers each append keeps one state, and the branch can be restored after
+    those numbers of tokens that it has a state of.
+
+    durability: of what is stored, "memory", "process" (survives SIGKILL) or "power". Storing that fails, say on a full
+    disk, warns once and ends until save() is called, which raises; generation goes on. capacity: tokens that there is
+    room for at first; memory doubles. on_damage: "recompute": a damaged page shortens what is restored to what lies
+    before it; "raise": Corruption.
 
     Not thread-safe, as any Cache. Host memory only, for now: restored rows are copied to a device.
     """
 
-    def __init__(self, model, branch, *, tokens=None, sampler=False, save_every=1, durability="process", capacity=1024,
-                 on_damage="recompute", identity=None):
+    def __init__(self, model, branch, *, tokens=None, on_conflict="raise", sampler=False, save_every=1,
+                 durability="process", capacity=1024, on_damage="recompute", identity=None):
         if on_damage not in ("recompute", "raise"):
             raise InvalidArgument(f"on_damage: '{on_damage}' is neither 'recompute' nor 'raise'")
         if torch.device(model.device).type != "cpu":
             raise InvalidArgument(f"model: is on {model.device}; CairnCache has layers in host memory only")
         known = known_model(model, identity)
-        self.model, self.branch, self.save_every, self.durability = model, branch, save_every, durability
+        self.model, self.save_every = model, save_every
         self.capacity, self.on_damage, self.sampler = capacity, on_damage, sampler
-        self._spec, self._shape, self._registered = known.spec, known.shape, branch.store.register_model(known.spec)
-        self._check_model()
+        self._known = known
+        self._made_for, self._shape = known.spec, known.shape
+        self._stored = CacheBranch(branch, durability, on_conflict)
+        registered = _earlier.register(branch.store, known.spec, known.earlier(model))
+        self._spec = registered.spec
+        self._check_model(registered)
         super().__init__(layers=self._shape.make_layers(self, capacity))
         self._tokens = []  # Ids of the rows that the layers have.
         self.save_error = None  # The error that ended appending.
         self._computing = None  # Ids of the forward pass under way.
+        self._seen = None  # The first ids, as a tensor that an input of generate was compared with.
         self._drawing = None  # The sampler behind the last one.
         self._cropped = False
-        self._stored = branch.tokens().tolist()  # The branch's ids; equal to self._tokens up to _agreed.
-        self._agreed = 0
         self._views = {}
-        ids = None if tokens is None else _ids(tokens)
-        self._restore(ids)
-        if sampler and ids:
-            self._set_generator(len(ids))
+        self._restore(None if tokens is None else _ids(tokens))
 
     @classmethod
     def open(cls, store, model, name, *, namespace="", identity=None, **options):
         """The cache of the branch of that name, which is made if it is not there."""
+        check_on_conflict(options.get("on_conflict", "raise"))
         try:
             branch = store.find_branch(name, namespace=namespace)
         except NotFound:
-            branch = store.create_branch(store.register_model(model_spec(model, identity)), name, namespace=namespace)
+            known = known_model(model, identity)
+            registered = _earlier.register(store, known.spec, known.earlier(model))
+            branch = store.create_branch(registered, name, namespace=namespace)
         return cls(model, branch, identity=identity, **options)
 
     def fork(self, position=None, name="", **options):
@@ -110,35 +120,58 @@ class CairnCache(Cache):
         layers it has the newest state that was saved, and what is behind that is computed again."""
         self.save()
         branch = self.branch.fork(len(self._tokens) if position is None else position, name)
-        settings = {"sampler": self.sampler, "save_every": self.save_every, "durability": self.durability, "capacity": self.capacity,
-                    "on_damage": self.on_damage}
+        settings = {"on_conflict": self._stored.on_conflict, "sampler": self.sampler, "save_every": self.save_every,
+                    "durability": self._stored.durability, "capacity": self.capacity, "on_damage": self.on_damage}
         return CairnCache(self.model, branch, **(settings | options))
 
-    def save(self):
-        """Appends what the branch does not have; its length after it. Blocks as the durability says.
+    def __deepcopy__(self, memo):
+        raise TypeError("a CairnCache writes its branch, so two cannot share one: fork(position, name) makes a cache of "
+                        "the first tokens on a branch of its own, and copies nothing in the store")
 
-        After a crop() the branch is rewound first. Conflict: it has other tokens than the cache, or
-        somebody else appended to it. NoSpace and others: nothing was appended.
+    def save(self, tokens=None):
+        """Stores what the branch does not have; its length after it. Blocks as the durability says.
+
+        tokens: all ids of the conversation, as generate() returns them: those of the cache, and behind them what was
+        drawn and not computed yet. They are stored without KV, which comes with the next turn, and with sampler=True
+        the generator's state as it is now. The branch then has these ids and no others (on_conflict: if it had).
+
+        After a crop() the branch is rewound first. Conflict: it has other tokens than the cache, or `tokens` has, or
+        somebody else changed it. ModelMismatch: the model's weights were changed since the cache was opened; open one
+        for them, on another branch. NoSpace and others: nothing was appended.
         """
         self._check_whole()
-        self._agreed = _agreement(self._tokens, self._stored, self._agreed)
-        if self._agreed < len(self._stored):
-            if self._cropped:
-                self.branch.rewind(self._agreed, durability=self.durability)
-                del self._stored[self._agreed:]
-            elif self._agreed < len(self._tokens):
-                raise Conflict(f"tokens: the branch has others from position {self._agreed} on; fork the cache there, "
-                               "or rewind the branch")
+        stored, computed = self._stored, len(self._tokens)
+        ids = self._tokens if tokens is None else self._with_drawn(_ids(tokens))
+        stored.settle(ids, whole=tokens is not None, rewind=self._cropped)
         self._cropped = False
-        new = self._tokens[self._agreed:]
-        if new:
-            begin = len(self._stored)
-            self.branch.append(new, self._view(begin, len(self._tokens)), expected_length=begin,
-                               durability=self.durability, sampler=self._drawing)
-            self._stored += new
-            self._agreed = len(self._stored)
+        begin = len(stored.ids)
+        if stored.kept < computed or begin < len(ids):
+            self._check_weights()
+        if stored.kept < min(begin, computed):
+            self._fill(min(begin, computed))
+        if begin < len(ids):
+            sampler = self._drawing if len(ids) == computed else self._sampler()
+            stored.append(ids[begin:], self._view(begin, computed, states=True), computed, sampler)
         self.save_error = None
-        return len(self._stored)
+        return len(stored.ids)
+
+    def _fill(self, end):
+        """Stores KV of positions that the branch has the ids of."""
+        kv = self._view(self._stored.kept, end, states=end == len(self._tokens))
+        if kv is not None:
+            self._stored.fill(kv, end)
+
+    def _with_drawn(self, ids):
+        same = agreement(ids, self._tokens)
+        if same < len(self._tokens):
+            raise Conflict(f"tokens: not those of the cache from position {same} on; give all ids of the conversation, "
+                           "as generate() returns them")
+        return ids
+
+    @property
+    def branch(self):
+        """The branch that it writes: of on_conflict="fork" the fork, once there was a conflict."""
+        return self._stored.branch
 
     @property
     def tokens(self):
@@ -146,26 +179,30 @@ class CairnCache(Cache):
         return list(self._tokens)
 
     def crop(self, tokens_to_remove):
-        """Negative: forgets so many tokens (positive: keeps so many). The next save() rewinds the branch."""
+        """Negative: forgets that number of tokens (positive: keeps that number). The next save() rewinds the branch."""
         super().crop(tokens_to_remove)
         length = len(self._tokens) + tokens_to_remove if tokens_to_remove <= 0 else tokens_to_remove
         if max(length, 0) < len(self._tokens):
             del self._tokens[max(length, 0):]
-            self._agreed, self._cropped = min(self._agreed, len(self._tokens)), True
+            self._stored.crop(len(self._tokens))
+            self._cropped, self._seen = True, None
 
     def reset(self):
+        """Forgets all tokens; and the next save, or the next cache of the model, reads all of its weights again: for
+        changes that nothing shows (see docs/engines.md)."""
         self.crop(-len(self._tokens))
+        self._known.doubt()
 
     def activate_past_recording(self):
-        """Rows that crop() needs are there without."""
+        """Rows that crop() needs exist without."""
 
     def check_in_forward(self):
         if self._computing is None:
             raise InvalidState("past_key_values: used by another model than the cache was made for, or by a part of it")
 
-    def _check_model(self):
+    def _check_model(self, registered):
         there = self.branch.info().model_id
-        if there == self._registered.id:
+        if there == registered.id:
             return
         other = next(model.spec for model in self.branch.store.models() if model.id == there)
         raise ModelMismatch(f"branch: is of another model: {other.first_difference(self._spec)}")
@@ -174,6 +211,28 @@ class CairnCache(Cache):
         if self._computing is not None or any(
                 layer.get_seq_length() != len(self._tokens) for layer in self.layers if hasattr(layer, "get_seq_length")):
             raise InvalidState("the cache is of a forward pass that failed; open it again from its branch")
+
+    def _check_weights(self):
+        now = self._known.look(self.model, config=False)
+        if now != self._made_for:
+            raise ModelMismatch("model: is not as it was when the cache was opened: "
+                                + self._made_for.first_difference(now))
+
+    def check_input(self, ids, new):
+        """Conflict: generate() is given other ids than those that the cache has, in front of the `new` last ones."""
+        known = ids.shape[1] - new
+        if ids.shape[0] != 1 or new <= 0 or not 0 < known <= len(self._tokens):
+            return  # begin_forward refuses what cannot be.
+        begin = len(self._tokens) - known  # An input may leave out what the cache has.
+        same = 0
+        if begin == 0 and self._seen is not None and torch.equal(ids[:, :self._seen.shape[1]], self._seen):
+            same = min(self._seen.shape[1], known)
+        same += agreement(ids[0, same:known].tolist(), self._tokens[begin + same:])
+        if same < known:
+            raise Conflict(f"input_ids: other ones than the cache has, from position {begin + same} on; fork or crop "
+                           "it there, or open a cache for them")
+        if begin == 0:
+            self._seen = ids[:, :known].clone()
 
     def begin_forward(self, model, ids, inputs):
         self._check_whole()
@@ -200,39 +259,59 @@ class CairnCache(Cache):
             return  # An unfinished pass stays marked: _check_whole.
         self._tokens += self._computing
         self._computing = None
-        if self.sampler:
-            self._drawing = _core.SamplerState("named", blob_name=_GENERATOR, blob_version=_GENERATOR_VERSION,
-                                               blob=torch.get_rng_state().numpy().tobytes())
-        if self.save_every and self.save_error is None and len(self._tokens) - self._agreed >= self.save_every:
+        self._drawing = self._sampler()
+        if self.save_every and self.save_error is None and len(self._tokens) - self._stored.kept >= self.save_every:
             try:
                 self.save()
             except Error as error:
                 self.save_error = error
-                warnings.warn(f"CairnCache does not save any more: {error}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"CairnCache does not save any more: {described(error)}", RuntimeWarning, stacklevel=2)
 
-    def _set_generator(self, position):
+    def _sampler(self):
+        """The generator's state as it is now, if it is kept."""
+        if not self.sampler:
+            return None
+        return _core.SamplerState("named", blob_name=_GENERATOR, blob_version=_GENERATOR_VERSION,
+                                  blob=torch.get_rng_state().numpy().tobytes())
+
+    def _set_generator(self, position, goes_on):
         try:
             at, state = self.branch.sampler_at(position)
         except NotFound:
             return
-        if at == position and (state.blob_name, state.blob_version) == (_GENERATOR, _GENERATOR_VERSION):
+        if (state.blob_name, state.blob_version) != (_GENERATOR, _GENERATOR_VERSION):
+            return
+        if at == position:
             torch.set_rng_state(torch.frombuffer(bytearray(state.blob), dtype=torch.uint8))
+        elif goes_on:
+            warnings.warn(f"sampler: the branch has the generator's state after {at} tokens and not after {position}, "
+                          "so the generator stays as it is; save(tokens) keeps it with the last token that was drawn",
+                          RuntimeWarning, stacklevel=5)
 
-    def _view(self, begin, end):
-        """Rows of positions [begin, end) in the layers' memory, where they still or already are."""
+    def _view(self, begin, end, states):
+        """Rows of positions [begin, end) in the layers' memory, where they still or already are, and with `states`
+        those of recurrent layers, which are of `end` tokens; None: there are none."""
         view = None
         for number, group in enumerate(self._shape.groups):
             layers = [self.layers[layer] for layer in group.layers]
             if group.kind == "recurrent":
-                # As bytes, each a row of its own: [1, ...].
-                tensors = [[state.view(torch.uint8).reshape(1, -1) for _, _, state in states_of(layer)]
-                           for layer in layers]
-                part = _core.KvTensors(self._spec, tensors, "TR", group=number).view(end - 1, 1)
+                part = self._state(number, layers, end) if states and begin < end else None
             else:
-                first = max(begin, *(layer.first_row for layer in layers))
-                part = self._attention(number, layers).view(first, end - first, first_token=first - layers[0].first_row)
-            view = part if view is None else view + part
+                part = self._rows(number, layers, begin, end)
+            if part is not None:
+                view = part if view is None else view + part
         return view
+
+    def _rows(self, number, layers, begin, end):
+        first = max(begin, *(layer.first_row for layer in layers))
+        if first >= end:
+            return None
+        return self._attention(number, layers).view(first, end - first, first_token=first - layers[0].first_row)
+
+    def _state(self, number, layers, end):
+        # As bytes, each a row of its own: [1, ...].
+        tensors = [[state.view(torch.uint8).reshape(1, -1) for _, _, state in states_of(layer)] for layer in layers]
+        return _core.KvTensors(self._spec, tensors, "TR", group=number).view(end - 1, 1)
 
     def _attention(self, number, layers):
         """KvTensors of a group, made again only when its memory has moved."""
@@ -255,20 +334,21 @@ class CairnCache(Cache):
                 layer.rows.make_room(needed, needed, length)
 
     def _restore(self, tokens):
-        limit = len(self._stored)
+        stored = self._stored
+        limit = len(stored.ids)
         if tokens is not None:
-            agreed = _agreement(tokens, self._stored)
-            if agreed < min(len(tokens), limit):
-                raise Conflict(f"tokens: the branch has others from position {agreed} on; fork it there")
-            limit = min(agreed, len(tokens) - 1)
+            common = stored.meet(tokens)
+            if self.sampler and common > 0:
+                self._set_generator(common, goes_on=limit == len(stored.ids))
+            limit = min(common, len(tokens) - 1)
         length = self.branch.restorable_length(limit) if limit > 0 else 0
         while length > 0 and not self._readable(length):
             length = self._sound_length(length)
         if length > 0:
             for layer in self.layers:
                 layer.put_back(length)
-            self._tokens = self._stored[:length]
-            self._agreed = length
+            self._tokens = stored.ids[:length]
+            stored.kept = length
 
     def _sound_length(self, damaged):
         """The largest length below `damaged` that can be restored; found by halving, and by reading."""
@@ -285,7 +365,7 @@ class CairnCache(Cache):
     def _readable(self, length):
         self._make_memory(length)
         try:
-            self.branch.restore(self._view(0, length), end=length, require_kv=True)
+            self.branch.restore(self._view(0, length, states=True), end=length, require_kv=True)
         except Corruption:
             if self.on_damage == "raise":
                 raise

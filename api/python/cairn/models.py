@@ -7,9 +7,12 @@ What a family of models means by its fields is written down here; a family, a ki
 scaling that is not is refused by name, never guessed. The state is laid out as transformers holds it.
 Rotary frequencies are computed in double precision and rounded once; an engine whose frequencies have
 another last bit gives its own (`inv_freq`).
+
+What a store has of a model: bytes_of, drop_branches.
 """
 
 from . import _core
+from ._earlier import bytes_of, drop_branches
 from ._errors import InvalidArgument
 
 # Families whose layers are attention with K and V, and which layers are of which kind.
@@ -26,7 +29,7 @@ def spec_of(config, *, name=None, dtype=None, inv_freq=None, **identity):
     (revision, weights_digest, tokenizer_digest, quantization, cache_dtype), become the ModelIdentity. dtype: of
     the cache, by default the config's. inv_freq: the engine's own rotary frequencies, for all layers.
     Groups are called as their layers are ("full_attention", "sliding_attention", "linear_attention"), in the
-    order in which they first appear; layers_of tells which layers are in which.
+    order in which they first appear; layers_of says which layers are in which.
     """
     config = _as_dict(config)
     name = name or config.get("_name_or_path")
@@ -106,7 +109,7 @@ def _attention(config, kind, layers, dtype, inv_freq):
     frequencies, mscale, width = rotary_of(config, kind, head_dim)
     arguments = {"kv_heads": config.get("num_key_value_heads") or heads, "head_dim": head_dim, "dtype": dtype}
     if kind == "sliding_attention":
-        # A token sees itself and window - 1 tokens before it: so many are needed to go on.
+        # A token sees itself and window - 1 tokens before it: it needs that number to go on.
         window = _need(config, "sliding_window") - 1
         if window < 1:
             raise InvalidArgument("sliding_window: must be 2 at least")

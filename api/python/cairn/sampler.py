@@ -17,7 +17,7 @@ import numpy as np
 from . import _core
 from ._errors import InvalidArgument
 
-_VERSION = 1  # Of the form of all blobs below.
+_VERSION = 1  # The form of all blobs below.
 
 
 def save(generator, **fields):

@@ -69,7 +69,7 @@ class KV_Cache(_Kept):  # noqa: N801: its published name.
     config: of transformers, with num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim or
     hidden_size. max_length: tokens that there is room for. device: of the tensors; None: the first card, or
     the CPU. store: a cairn.Store, or where to open one; ":memory:" goes with the cache. name: of the branches,
-    one a sequence of the batch; those that are there are restored (blocks).
+    one per sequence of the batch; existing ones are restored (blocks).
     """
 
     def __init__(self, config, batch_size=1, max_length=32 * 1024, device=None, dtype=torch.bfloat16, *,
@@ -106,7 +106,7 @@ class KV_Cache(_Kept):  # noqa: N801: its published name.
         self._sequences.clear()
 
     def print_stats(self):
-        """Prints a line of what there is."""
+        """Prints a line about the shadow."""
         print(f"KV_Cache: {self.batch_size} x {self.get_kv_len()} of {self.max_length} tokens, "
               f"{self.shape.layers} layers, on {self.device}")
 
@@ -138,7 +138,7 @@ class ShadowKVCache(_Kept):
         self._begin()
 
     def _begin(self):
-        self._steps = []  # Of each sequence, while there are sessions.
+        self._steps = []  # One per sequence, while sessions are open.
         self._room = 0  # Tokens that they can still be given.
         self._chosen = {}  # The last result of get_retrieval_position_ids, by layer.
         self._last_queries = {}
@@ -247,7 +247,7 @@ class ShadowKVCache(_Kept):
         return {name: sum(one[name] for one in every) for name in (every[0] if every else ())}
 
     def print_stats(self):
-        """Prints a line of what there is, and what fetches found."""
+        """Prints a line about the session, and what fetches found."""
         line = f"ShadowKVCache: {self.batch_size} x {self.get_kv_len()} tokens, keys {self.spec.keys}"
         for steps in self._steps[:1]:
             info, stats = steps.info, steps.stats()

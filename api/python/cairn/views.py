@@ -13,16 +13,20 @@ from ._errors import InvalidArgument
 
 
 def vllm(model, kv_caches, *, layout=None, group=0):
-    """Paged caches of vLLM or FlashInfer: a list of one tensor a layer of the group, or {layer's name: tensor}.
+    """Paged caches of vLLM or FlashInfer: a list of one tensor per layer of the group, or {layer's name: tensor}.
 
-    Tensors have the shape [2][blocks][tokens][heads][row] ("vllm_nhd"), [blocks][2][tokens][heads][row]
+    Tensors have the shape [blocks][heads][tokens][rows of all planes, side by side], as of vLLM 0.32 ("BHTR"), or one
+    of earlier versions: [2][blocks][tokens][heads][row] ("vllm_nhd"), [blocks][2][tokens][heads][row]
     ("flashinfer_nhd"), the same with heads before tokens ("..._hnd"), or [blocks][tokens][row] for a latent
-    cache. Their strides may be any. `table` of the view: the request's block ids.
+    cache. Their strides may be any. `table` of the view: the request's block ids. Of backends that leave rows where
+    the strides say (FLASH_ATTN, FLASHINFER, TRITON_ATTN, FLEX_ATTENTION): CPU_ATTN packs blocks, in the same shape.
     """
     tensors = list(kv_caches.values()) if isinstance(kv_caches, dict) else list(kv_caches)
     if not tensors:
         raise InvalidArgument("kv_caches: there are none")
     spec, index = _group_of(model, group)
+    if layout is None and _is_side_by_side(tensors[0], spec):
+        return _core.KvTensors(model, [_planes_of(tensor, spec) for tensor in tensors], "BHTR", group=index)
     return _core.KvTensors(model, tensors, layout or _paged_layout(tuple(tensors[0].shape), spec), group=index)
 
 
@@ -41,7 +45,7 @@ def hf(model, cache, *, layers=None, row=0, group=0):
 
     layers: which layers of the cache are the group's, by default all of them (cairn.models.layers_of); row: which
     sequence of the batch. A layer holds the tokens that it was given from the first on; of a sliding window, of
-    which only the newest are there, `first_token` 0 of the view is the oldest of these.
+    which only the newest remain, `first_token` 0 of the view is the oldest of these.
     """
     of_all = getattr(cache, "layers", cache)
     chosen = [of_all[layer] for layer in layers] if layers is not None else list(of_all)
@@ -62,6 +66,22 @@ def _group_of(model, group):
         if group in (index, one.name):
             return one, index
     raise InvalidArgument(f"group: {group!r} is none of {', '.join(one.name for one in groups)}")
+
+
+def _is_side_by_side(tensor, group):
+    """[blocks][heads][tokens][rows of all planes]: the elements are as many as all planes of the group have."""
+    shape = tuple(tensor.shape)
+    return (len(shape) == 4 and shape[1] == group.planes[0].heads
+            and shape[3] * tensor.dtype.itemsize == sum(plane.row_bytes for plane in group.planes))
+
+
+def _planes_of(tensor, group):
+    planes, first = [], 0
+    for plane in group.planes:
+        end = first + plane.row_bytes // tensor.dtype.itemsize
+        planes.append(tensor[..., first:end])
+        first = end
+    return planes
 
 
 def _paged_layout(shape, group):

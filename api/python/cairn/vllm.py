@@ -21,14 +21,18 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from . import _exit as _exit  # Registers its handler first, so that it runs last.
+from . import _vllm_refusal as _refusal
 from . import _vllm_settings as _settings
+from ._errors import Error
 from ._vllm_layout import layout_of
+from ._vllm_metrics import PromMetrics, Stats
 from ._vllm_scheduler import SchedulerSide
 from ._vllm_worker import WorkerSide
 
 __all__ = ["CairnConnector"]
 
 _connectors = weakref.WeakSet()
+_refusal.expect()
 
 
 @atexit.register
@@ -51,12 +55,19 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
       policy          keywords of cairn.NamespacePolicy, set for the namespace when the store is opened.
       lease           seconds that a hit is held from lookup to load (default 30).
       append_tokens   decoded tokens that are appended together where rows are kept (default 16).
+      allow_namespaces  patterns of names (fnmatch) of the namespaces that a request may choose; none: no other one
+                      than its own. All who may send requests may then read KV of each of them.
+      allow_pinned    whether a request may pin its KV, which no eviction takes (default false).
       model           the model's name instead of the last part of its path.
-      weights_digest  what tells its weights apart, instead of a digest of config and samples of the files.
+      weights_digest  what tells its weights apart, instead of a digest of config and files. Required where
+                      there are no files.
 
-    Raises ValueError naming what is not supported: a world larger than one process, a kind of cache group
-    (recurrent states), an unknown field; and cairn.ModelMismatch naming the field, where the store knows a
-    model of the same identity with other shapes.
+    Raises ValueError naming what is not supported: a world larger than one process, a kind of cache group,
+    recurrent groups without vLLM's prefix caching, an unknown field; and cairn.ModelMismatch naming the field,
+    where the store knows a model of the same identity with other shapes.
+
+    A request may say how its KV is kept, and where, with kv_transfer_params (cairn/_vllm_request.py). What is refused
+    is named in the kv_transfer_params of the answer, {"cairn": {"refused": why}}, and the request does without Cairn.
 
     Errors of the store never stop a request: a lookup that fails finds nothing, an append that fails (a full
     disk) ends what is kept of that request, and blocks that cannot be loaded are reported to vLLM, which
@@ -67,23 +78,27 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
-        _settings.refuse_other_worlds(vllm_config.parallel_config)
-        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config)
-        layout = layout_of(vllm_config, kv_cache_config, settings)
-        self._shared = _settings.acquire(settings)
+        self._side = self._shared = None
         try:
-            layout = self._shared.describe(layout)
-        except BaseException:
+            self._begin(vllm_config, role, kv_cache_config)
+        except BaseException as error:
+            if isinstance(error, (Error, ValueError, TypeError)):
+                _refusal.tell(error)
             self.shutdown()
             raise
+        _connectors.add(self)
+
+    def _begin(self, vllm_config, role, kv_cache_config):
+        _settings.refuse_other_worlds(vllm_config.parallel_config)
+        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config)
+        self._shared = _settings.acquire(settings)
+        layout = layout_of(vllm_config, kv_cache_config, settings, self._shared.digests)
+        layout = self._shared.describe(layout, vllm_config)
         engine = self._shared.engine(self._kv_transfer_config.engine_id)
         if role == KVConnectorRole.SCHEDULER:
             self._side = SchedulerSide(engine, layout, self._kv_transfer_config)
         else:
-            self._side = WorkerSide(engine, layout, asynchronous=len(layout.groups) > 1)
-        _connectors.add(self)
-
-    _side = None
+            self._side = WorkerSide(engine, layout)
 
     @property
     def requires_kv_delivery(self):
@@ -103,6 +118,12 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
                 behind.callback(side.close)
                 side.engine.end_requests()
 
+    def reset_cache(self):
+        """Of either side: weights were replaced. Nothing that was stored is found from now on."""
+        if self._side is not None:
+            self._side.engine.reset()
+        return True
+
     # The scheduler's.
 
     def on_new_request(self, request):
@@ -110,7 +131,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         tokens = self._side.matched(request, num_computed_tokens)
-        return tokens, tokens > 0 and self._side.asynchronous
+        return tokens, tokens > 0 and self._side.layout.asynchronous
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         self._side.allocated(request, blocks, num_external_tokens)
@@ -122,7 +143,18 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request, block_ids):
-        return self._side.finished(request, block_ids), None
+        return self._side.finished(request, block_ids), self._side.answer(request)
+
+    def get_kv_connector_stats(self):
+        return self._side.take_stats() if isinstance(self._side, SchedulerSide) else None
+
+    @classmethod
+    def build_kv_connector_stats(cls, data=None):
+        return Stats(data) if data else None
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config, metric_types, labelnames, per_engine_labelvalues):
+        return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     # The worker's.
 

@@ -32,6 +32,19 @@ void BindLooks(nb::class_<PyBranch>& branch) {
       "Name, lengths, times. NotFound: it was dropped.");
   branch.def_prop_ro("length", &Length, "Tokens, of what was applied: you read your writes.");
   branch.def("__len__", &Length);
+  // Else an empty branch were false, by its length.
+  branch.def("__bool__", [](const PyBranch&) { return true; });
+  // Handles of one branch are equal, whichever calls made them.
+  branch.def(
+      "__eq__",
+      [](const PyBranch& a, const PyBranch& b) {
+        return a.store.is(b.store) && a.branch.id() == b.branch.id();
+      },
+      nb::is_operator());
+  branch.def("__hash__", [](const PyBranch& self) {
+    return nb::hash(nb::make_tuple(nb::int_(reinterpret_cast<uintptr_t>(self.store.ptr())),
+                                   nb::int_(static_cast<uint64_t>(self.branch.id()))));
+  });
   branch.def_prop_ro(
       "durable_length",
       [](const PyBranch& self) {

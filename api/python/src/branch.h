@@ -24,7 +24,7 @@ class RestoreArguments {
   LayerProgress* progress() { return progress_; }
 
  private:
-  IdRoom room_;
+  IdBuffer room_;
   nb::object into_, progress_object_;
   std::vector<uintptr_t> layer_events_;
   GpuSync gpu_;

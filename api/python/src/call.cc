@@ -38,7 +38,7 @@ Call::~Call() {
   nb::cast<OpenStore&>(store_).Outlive(std::move(ticket_), std::move(owners_));
 }
 
-void Call::LetGo() {
+void Call::Release() {
   if (!(kind_ == Kind::kRestore ? ticket_.done() : ticket_.released())) return;
   // Destructors of these objects may call back into this.
   std::vector<nb::object> gone;

@@ -56,7 +56,7 @@ class Call {
   // For a wait that reads the call's arguments: another thread may see its end, and release them.
   std::vector<nb::object> Owners() const { return owners_; }
   // Releases objects that the call does not touch any more.
-  void LetGo();
+  void Release();
 
  private:
   nb::object store_;

@@ -89,9 +89,12 @@ inline uint64_t DurationNs(double seconds, const char* name) {
 nb::object MakeError(const Status& status);
 
 void BindErrors(nb::module_& module);
+void BindDigest(nb::module_& module);
 void BindEvents(nb::module_& module);
 void BindModel(nb::module_& module);
+void BindRotary(nb::module_& module);  // Before BindLayers.
 void BindLayers(nb::module_& module);
+void BindRotateKeys(nb::module_& module);  // After it.
 void BindState(nb::module_& module);
 void BindKv(nb::module_& module);
 void BindStore(nb::module_& module);

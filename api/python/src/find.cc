@@ -66,12 +66,20 @@ void BindHit(nb::module_& module) {
 
 True if anything was found. matched: ids and content spans are the same up to here; restorable: KV
 can be restored up to here; exact: and is no approximation up to here. confirmed: ids were compared
-one by one. complete: everything that was appended before was looked at.)");
+one by one. complete: everything that was appended before was looked at. longest: the longest
+match of ids that the search met, (node, matched): perhaps another node, which may have less KV.)");
   hit.def("__bool__", [](const PyHit& self) { return self.hit.found(); })
       .def_prop_ro("node", [](const PyHit& self) { return static_cast<uint64_t>(self.hit.node); })
       .def_prop_ro("matched", [](const PyHit& self) { return self.hit.matched; })
       .def_prop_ro("restorable", [](const PyHit& self) { return self.hit.restorable; })
       .def_prop_ro("exact", [](const PyHit& self) { return self.hit.exact; })
+      .def_prop_ro(
+          "longest",
+          [](const PyHit& self) {
+            return std::pair(static_cast<uint64_t>(self.hit.longest.node),
+                             self.hit.longest.matched);
+          },
+          "(node, matched)")
       .def_prop_ro("confirmed", [](const PyHit& self) { return self.hit.confirmed; })
       .def_prop_ro("complete", [](const PyHit& self) { return self.hit.complete; })
       .def_prop_ro(
@@ -134,7 +142,7 @@ void BindFind(nb::class_<OpenStore>& store, nb::module_& module) {
               "spans: collections.abc.Sequence[ContentSpan] = (), lease: float = 0.0, "
               "memory_only: bool = False, confirm: bool = True, approximate: bool = False) "
               "-> PrefixHit"),
-      R"(The longest prefix of the tokens that any branch of a namespace holds, as a PrefixHit.
+      R"(The prefix of the tokens of which a branch of a namespace can restore most, as a PrefixHit.
 
 Prefixes shorter than 64 tokens are not found. also: other namespaces that the caller may see.
 lease: seconds for which the hit stays as it is (no rewind, eviction or expiry takes it); use the

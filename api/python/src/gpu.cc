@@ -7,6 +7,7 @@
 
 #include "api/python/src/dtypes.h"
 #include "api/python/src/names.h"
+#include "api/python/src/size.h"
 #include "api/python/src/tensor.h"
 #include "cairn/gpu.h"
 
@@ -39,11 +40,11 @@ class GpuMemory {
   std::byte* data_;
 };
 
-GpuOptions GpuOptionsOf(uint32_t ordinal, uint32_t processors_max, uint64_t pinned_bytes,
+GpuOptions GpuOptionsOf(uint32_t ordinal, uint32_t processors_max, const SizeArgument& pinned_bytes,
                         uint64_t pinned_tokens, std::map<std::string, uint64_t> pinned_tokens_of) {
   return {.ordinal = ordinal,
           .processors_max = processors_max,
-          .pinned_bytes = pinned_bytes,
+          .pinned_bytes = SizeOf(pinned_bytes, "pinned_bytes"),
           .pinned_tokens = pinned_tokens,
           .pinned_tokens_of = std::move(pinned_tokens_of)};
 }
@@ -114,22 +115,24 @@ card's processors unpacking may fill; 0: a sixth. pinned_bytes: host memory that
 pages that go there often; 0: none. pinned_tokens: newest tokens of a branch that stay there.)")
       .def_static(
           "open",
-          [](uint32_t ordinal, uint32_t processors_max, uint64_t pinned_bytes,
+          [](uint32_t ordinal, uint32_t processors_max, const SizeArgument& pinned_bytes,
              uint64_t pinned_tokens, std::map<std::string, uint64_t> pinned_tokens_of) {
             const GpuOptions options = GpuOptionsOf(ordinal, processors_max, pinned_bytes,
                                                     pinned_tokens, std::move(pinned_tokens_of));
             return Take(Unlocked([&] { return Gpu::Open(options); }));
           },
-          "ordinal"_a = 0, nb::kw_only(), "processors_max"_a = 0, "pinned_bytes"_a = 0,
+          "ordinal"_a = 0, nb::kw_only(), "processors_max"_a = 0, "pinned_bytes"_a = uint64_t{0},
           "pinned_tokens"_a = 4096, "pinned_tokens_of"_a = std::map<std::string, uint64_t>(),
           "One of this machine. NotFound: no driver, no such device, or a build without CUDA.")
       .def_static(
           "simulated",
-          [](uint64_t seed, uint32_t ordinal, uint64_t pinned_bytes, uint64_t pinned_tokens) {
+          [](uint64_t seed, uint32_t ordinal, const SizeArgument& pinned_bytes,
+             uint64_t pinned_tokens) {
             const GpuOptions options = GpuOptionsOf(ordinal, 0, pinned_bytes, pinned_tokens, {});
             return Take(Unlocked([&] { return Gpu::Simulated(seed, options); }));
           },
-          "seed"_a, "ordinal"_a = 0, nb::kw_only(), "pinned_bytes"_a = 0, "pinned_tokens"_a = 4096,
+          "seed"_a, "ordinal"_a = 0, nb::kw_only(), "pinned_bytes"_a = uint64_t{0},
+          "pinned_tokens"_a = 4096,
           "None at all, but a device on the CPU that runs the same kernels, its streams as late "
           "as\n"
           "they may; what it does follows from the seed. 64 MiB. For tests.")

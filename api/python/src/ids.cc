@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "api/python/src/byte_order.h"
+
 namespace cairn::python {
 
 namespace {
@@ -24,6 +26,19 @@ void CopyRow(const Tensor& tensor, const char* name, std::vector<TokenId>* out) 
   }
 }
 
+// False: the dtype is none of whole numbers.
+bool CopyNumbers(const Tensor& tensor, const char* name, std::vector<TokenId>* out) {
+  const auto copy = [&]<typename T>(const char* dtype) {
+    if (tensor.dtype != dtype) return false;
+    CopyRow<T>(tensor, name, out);
+    return true;
+  };
+  return copy.operator()<uint32_t>("u32") || copy.operator()<int32_t>("i32") ||
+         copy.operator()<int64_t>("i64") || copy.operator()<uint64_t>("u64") ||
+         copy.operator()<uint16_t>("u16") || copy.operator()<int16_t>("i16") ||
+         copy.operator()<uint8_t>("u8") || copy.operator()<int8_t>("i8");
+}
+
 void CopyList(nb::handle object, const char* name, std::vector<TokenId>* out) {
   const size_t count = nb::len(object);
   out->reserve(count);
@@ -36,6 +51,14 @@ void CopyList(nb::handle object, const char* name, std::vector<TokenId>* out) {
     out->push_back(static_cast<TokenId>(id));
     ++i;
   }
+}
+
+// Arrays of the other byte order are copied.
+nb::object InNativeOrder(nb::handle object) {
+  const bool foreign = nb::hasattr(object, "astype") && nb::hasattr(object, "dtype") &&
+                       !ForeignOrder(object).empty();
+  if (!foreign) return nb::borrow(object);
+  return object.attr("astype")(object.attr("dtype").attr("newbyteorder")("="));
 }
 
 Tensor ImportRow(nb::handle object, const char* name) {
@@ -62,34 +85,25 @@ bool WholeNumber(nb::handle object, int64_t* number) {
 
 Ids::Ids(nb::handle object, const char* name) {
   if (object.is_none()) return;
-  if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
+  if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object) ||
+      PyRange_Check(object.ptr())) {
     CopyList(object, name, &copy_);
     span_ = copy_;
     return;
   }
-  Tensor tensor = ImportRow(object, name);
+  Tensor tensor = ImportRow(InNativeOrder(object), name);
   if (tensor.dtype == "u32" && tensor.DenseFrom(0)) {
     span_ = {reinterpret_cast<const TokenId*>(tensor.data), static_cast<size_t>(tensor.shape[0])};
     tensor_ = std::move(tensor);
     return;
   }
-  if (tensor.dtype == "u32") {
-    CopyRow<uint32_t>(tensor, name, &copy_);
-  } else if (tensor.dtype == "i32") {
-    CopyRow<int32_t>(tensor, name, &copy_);
-  } else if (tensor.dtype == "i64") {
-    CopyRow<int64_t>(tensor, name, &copy_);
-  } else if (tensor.dtype == "u64") {
-    CopyRow<uint64_t>(tensor, name, &copy_);
-  } else if (tensor.dtype == "u16") {
-    CopyRow<uint16_t>(tensor, name, &copy_);
-  } else {
+  if (!CopyNumbers(tensor, name, &copy_)) {
     BadArgument(std::string(name) + ": " + tensor.dtype + " are no token ids");
   }
   span_ = copy_;
 }
 
-IdRoom::IdRoom(nb::handle object, const char* name) {
+IdBuffer::IdBuffer(nb::handle object, const char* name) {
   if (object.is_none()) return;
   Tensor tensor = ImportRow(object, name);
   if (tensor.dtype != "u32" && tensor.dtype != "i32") {

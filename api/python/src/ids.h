@@ -26,9 +26,9 @@ class Ids {
 };
 
 // The caller's memory for ids: a writable row of uint32.
-class IdRoom {
+class IdBuffer {
  public:
-  IdRoom(nb::handle object, const char* name);
+  IdBuffer(nb::handle object, const char* name);
   std::span<TokenId> span() const { return span_; }
 
  private:

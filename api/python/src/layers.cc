@@ -10,64 +10,6 @@ namespace cairn::python {
 
 namespace {
 
-void BindRotary(nb::module_& module) {
-  nb::class_<RotarySpec>(module, "RotarySpec", R"(How the rows of a plane are rotated.
-
-state: "unset", "none", "applied" (what is stored is rotated) or "before". pairing: "unset",
-"halves" (element i turns with i + width/2: Hugging Face, vLLM, SGLang) or "adjacent" (2i with
-2i + 1: llama.cpp). first, width: the elements of a row that are rotated; width 0: not said.
-sections: pairs that turn by each position of a token (M-RoPE).)")
-      .def(
-          "__init__",
-          [](RotarySpec* self, std::string_view state, std::string_view pairing, uint32_t first,
-             uint32_t width, std::vector<uint32_t> sections, bool interleaved) {
-            new (self) RotarySpec{.state = Parse<RotaryState>(state, "state"),
-                                  .pairing = Parse<RotaryPairing>(pairing, "pairing"),
-                                  .first = first,
-                                  .width = width,
-                                  .sections = std::move(sections),
-                                  .interleaved = interleaved};
-          },
-          "state"_a = "unset", "pairing"_a = "unset", nb::kw_only(), "first"_a = 0, "width"_a = 0,
-          "sections"_a = std::vector<uint32_t>(), "interleaved"_a = false)
-      .def_prop_ro("state", [](const RotarySpec& self) { return Word(self.state); })
-      .def_prop_ro("pairing", [](const RotarySpec& self) { return Word(self.pairing); })
-      .def_ro("first", &RotarySpec::first)
-      .def_ro("width", &RotarySpec::width)
-      .def_ro("sections", &RotarySpec::sections)
-      .def_ro("interleaved", &RotarySpec::interleaved)
-      .def(ByValue());
-
-  module.def("rotary_frequencies", &RotaryFrequencies, "width"_a, "theta"_a,
-             "theta^(-2i / width) for i in [0, width / 2): rotary frequencies without scaling.");
-  module.def("linear_frequencies", &LinearFrequencies, "inv_freq"_a, "factor"_a,
-             "All divided by the factor.");
-  module.def(
-      "llama3_frequencies",
-      [](std::vector<float> inv_freq, double factor, double low, double high, uint32_t original) {
-        return Llama3Frequencies(std::move(inv_freq), {.factor = factor,
-                                                       .low_freq_factor = low,
-                                                       .high_freq_factor = high,
-                                                       .original_positions = original});
-      },
-      "inv_freq"_a, nb::kw_only(), "factor"_a = 8.0, "low_freq_factor"_a = 1.0,
-      "high_freq_factor"_a = 4.0, "original_positions"_a = 8192,
-      "The scaling of Llama 3.1 and later.");
-  module.def(
-      "yarn_frequencies",
-      [](uint32_t width, double theta, double factor, uint32_t original, double fast, double slow) {
-        return YarnFrequencies(width, theta,
-                               {.factor = factor,
-                                .original_positions = original,
-                                .beta_fast = fast,
-                                .beta_slow = slow});
-      },
-      "width"_a, "theta"_a, nb::kw_only(), "factor"_a, "original_positions"_a, "beta_fast"_a = 32.0,
-      "beta_slow"_a = 1.0, "Rotary frequencies scaled by YaRN.");
-  module.def("yarn_mscale", &YarnMscale, "factor"_a, "coefficient"_a = 1.0,
-             "The factor that YaRN applies to cosine and sine (LayerGroup.mscale).");
-}
-
 void BindPlane(nb::module_& module) {
   nb::class_<Plane>(module, "Plane", R"(One tensor kind of a layer group: K, V, a latent, a state.
 
@@ -200,9 +142,9 @@ void BindGroup(nb::module_& module) {
   nb::class_<LayerGroup> group(module, "LayerGroup", R"(Layers that share a cache shape.
 
 inv_freq: rotary frequencies as the engine uses them, one a pair of elements; mscale: its scale on
-cosine and sine. optional: a restore may do without (draft heads). packing: empty, or how the
-engine has rearranged the bytes in its blocks, whose planes are "opaque": no other packing is
-given this one's state.)");
+cosine and sine. No frequencies: both are unset. optional: a restore may do without (draft heads).
+packing: empty, or how the engine has rearranged the bytes in its blocks, whose planes are "opaque":
+no other packing is given this one's state.)");
   group
       .def(
           "__init__",
@@ -243,7 +185,6 @@ given this one's state.)");
 }  // namespace
 
 void BindLayers(nb::module_& module) {
-  BindRotary(module);
   BindPlane(module);
   BindGroup(module);
 }

@@ -4,10 +4,16 @@
 
 NB_MODULE(_core, module) {
   namespace python = cairn::python;
+  namespace nb = python::nb;
   module.doc() = "The C++ part of the package cairn; import that.";
   module.attr("__version__") = cairn::Version();
+  // At exit nothing is printed of what is still referenced (cairn/_exit.py).
+  module.def("_end_quietly", [] { nb::set_leak_warnings(false); });
   python::BindErrors(module);
+  python::BindDigest(module);
+  python::BindRotary(module);
   python::BindLayers(module);
+  python::BindRotateKeys(module);
   python::BindModel(module);
   python::BindState(module);
   python::BindKv(module);

@@ -119,6 +119,11 @@ constexpr auto kNames<Backend> = std::to_array<Name<Backend>>({
     {"threads", Backend::kThreads},
 });
 template <>
+constexpr auto kNames<Recovery> = std::to_array<Name<Recovery>>({
+    {"refuse", Recovery::kRefuse},
+    {"set_aside", Recovery::kSetAside},
+});
+template <>
 constexpr auto kNames<FatalAction> = std::to_array<Name<FatalAction>>({
     {"poison", FatalAction::kPoison},
     {"abort", FatalAction::kAbort},
@@ -193,6 +198,7 @@ CAIRN_PYTHON_NAMES(Persist)
 CAIRN_PYTHON_NAMES(Index)
 CAIRN_PYTHON_NAMES(Backend)
 CAIRN_PYTHON_NAMES(FatalAction)
+CAIRN_PYTHON_NAMES(Recovery)
 CAIRN_PYTHON_NAMES(VerifyLevel)
 CAIRN_PYTHON_NAMES(IfPresent)
 CAIRN_PYTHON_NAMES(LayerState)

@@ -20,6 +20,10 @@ std::string KeyOf(nb::handle key) {
 }
 
 Keys::Keys(nb::handle keys) {
+  // Its characters would be keys.
+  if (nb::isinstance<nb::str>(keys) || nb::isinstance<nb::bytes>(keys)) {
+    BadArgument("keys: a single key; give a list of keys");
+  }
   for (const nb::handle key : keys) keys_.push_back(KeyOf(key));
   views_.assign(keys_.begin(), keys_.end());
 }
@@ -85,7 +89,7 @@ void FillGets(Batch* batch) {
 
 nb::list Put(PyObjects& self, nb::handle items, uint64_t object_class, const std::string& ns,
              bool replace, const std::vector<uint32_t>& depths, bool pinned, double ttl,
-             std::string_view durability, std::optional<double> timeout) {
+             std::string_view durability, std::optional<double> timeout, bool raises) {
   const std::unique_ptr<Batch> batch = BatchOf(items, ns, false);
   FillPuts(batch.get(), depths);
   const PutOptions options =
@@ -93,6 +97,7 @@ nb::list Put(PyObjects& self, nb::handle items, uint64_t object_class, const std
   nb::list outcomes;
   for (const PutResult& result :
        Take(Unlocked([&] { return self.objects.PutBatch(batch->puts, options); }))) {
+    if (raises) Check(result.status);
     outcomes.append(ErrorOr(result.status, nb::bool_(result.stored)));
   }
   return outcomes;
@@ -165,21 +170,23 @@ void BindTransfers(nb::class_<PyObjects>& objects) {
       std::string("(self, items: ") + kItems +
       ", *, object_class: int, namespace: str = '', replace: bool = False, "
       "depths: collections.abc.Sequence[int] = (), pinned: bool = False, ttl: float = 0.0, "
-      "durability: str = 'process', timeout: float | None = None) -> ";
+      "durability: str = 'process', timeout: float | None = None";
   static const std::string get_arguments =
       std::string("(self, items: ") + kItems +
       ", *, namespace: str = '', object_class: int = 0, timeout: float | None = None) -> ";
   static const std::string signatures[] = {
-      "def put" + put_arguments + "list[bool | cairn._errors.Error]",
-      "def put_async" + put_arguments + "list[Ticket]",
+      "def put" + put_arguments + ", raises: bool = True) -> list[bool | cairn._errors.Error]",
+      "def put_async" + put_arguments + ") -> list[Ticket]",
       "def get" + get_arguments + "list[int | cairn._errors.Error]",
       "def get_async" + get_arguments + "list[Ticket]",
   };
-  objects.def(
-      "put", &Put, "items"_a, nb::kw_only(), "object_class"_a, "namespace"_a = "",
-      "replace"_a = false, "depths"_a = std::vector<uint32_t>(), "pinned"_a = false, "ttl"_a = 0.0,
-      "durability"_a = "process", "timeout"_a = nb::none(), nb::sig(signatures[0].c_str()),
-      R"(Stores (key, value) pairs; of each True (stored), False (was there, kept) or its Error.
+  objects.def("put", &Put, "items"_a, nb::kw_only(), "object_class"_a, "namespace"_a = "",
+              "replace"_a = false, "depths"_a = std::vector<uint32_t>(), "pinned"_a = false,
+              "ttl"_a = 0.0, "durability"_a = "process", "timeout"_a = nb::none(),
+              "raises"_a = true, nb::sig(signatures[0].c_str()),
+              R"(Stores (key, value) pairs; of each True (stored) or False (was there, kept).
+
+raises: the first Error of a pair is raised, when all were tried; off: it stands in the list.
 
 Values: anything contiguous in host memory, up to 1 GiB. replace: what is there goes in the same
 step. depths: how far each stands behind the beginning of its chain: deeper ones are evicted first.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Options by keyword: one row a field.
+#include <algorithm>
 #include <functional>
-#include <map>
+#include <limits>
+#include <type_traits>
 
 #include "api/python/src/names.h"
+#include "api/python/src/size.h"
 #include "api/python/src/store.h"
 #include "base/core/text.h"
 
@@ -14,63 +17,101 @@ namespace {
 
 using Set = std::function<void(nb::handle value, Options* options)>;
 
+// A keyword of Store(): how a value becomes a field, and how help() and editors show it.
+struct Row {
+  const char* name;
+  Set set;
+  std::string shown;  // "max_bytes: int | str = ..."
+};
+
+[[noreturn]] void NoValue(const char* name, nb::handle value, const std::string& wanted) {
+  BadArgument(std::string(name) + ": " + nb::repr(value).c_str() + " is no value for it" + wanted);
+}
+
 template <typename T>
 T Value(nb::handle value, const char* name) {
   T result{};
-  if (!nb::try_cast(value, result, false)) {
-    BadArgument(std::string(name) + ": " + nb::repr(value).c_str() + " is no value for it");
+  if (nb::try_cast(value, result, false)) return result;
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    if (PyLong_Check(value.ptr()) && !PyBool_Check(value.ptr())) {
+      NoValue(name, value, "; it is from 0 to " + std::to_string(std::numeric_limits<T>::max()));
+    }
   }
-  return result;
-}
-template <typename T>
-Set Plain(const char* name, T Options::*field) {
-  return [=](nb::handle value, Options* options) { options->*field = Value<T>(value, name); };
-}
-template <typename E>
-Set OfNames(const char* name, E Options::*field) {
-  return [=](nb::handle value, Options* options) {
-    options->*field = Parse<E>(Value<std::string>(value, name), name);
-  };
+  NoValue(name, value, "");
 }
 
-const std::map<std::string, Set, std::less<>>& Fields() {
+Row Flag(const char* name, bool Options::*field) {
+  return {name,
+          [=](nb::handle value, Options* options) { options->*field = Value<bool>(value, name); },
+          std::string(name) + ": bool = " + (Options().*field ? "True" : "False")};
+}
+template <typename T>
+Row Number(const char* name, T Options::*field) {
+  return {name,
+          [=](nb::handle value, Options* options) { options->*field = Value<T>(value, name); },
+          std::string(name) + ": int = " + std::to_string(Options().*field)};
+}
+Row Size(const char* name, uint64_t Options::*field) {
+  const uint64_t bytes = Options().*field;
+  return {name,
+          [=](nb::handle value, Options* options) {
+            options->*field = nb::isinstance<nb::str>(value)
+                                  ? SizeOf(nb::cast<std::string>(value), name)
+                                  : Value<uint64_t>(value, name);
+          },
+          std::string(name) + ": int | str = " + std::to_string(bytes)};
+}
+template <typename E>
+Row OfNames(const char* name, E Options::*field) {
+  return {name,
+          [=](nb::handle value, Options* options) {
+            options->*field = Parse<E>(Value<std::string>(value, name), name);
+          },
+          std::string(name) + ": str = '" + Word(Options().*field) + "'"};
+}
+
+const std::vector<Row>& Rows() {
   using O = Options;
-  static const std::map<std::string, Set, std::less<>> fields = {
-#define CAIRN_PLAIN(name) {#name, Plain(#name, &O::name)}
-      CAIRN_PLAIN(create_if_missing),
-      CAIRN_PLAIN(error_if_exists),
-      CAIRN_PLAIN(read_only),
-      CAIRN_PLAIN(salvage),
-      CAIRN_PLAIN(file_mode),
-      CAIRN_PLAIN(max_bytes),
-      CAIRN_PLAIN(segment_bytes),
-      CAIRN_PLAIN(log_bytes_max),
-      CAIRN_PLAIN(snapshot_interval_tokens),
-      CAIRN_PLAIN(max_delta_chain),
-      CAIRN_PLAIN(replay_records_max),
-      CAIRN_PLAIN(background_bytes_per_second),
-      CAIRN_PLAIN(spare_segments_min),
-      CAIRN_PLAIN(spare_segments_max),
-      CAIRN_PLAIN(max_memory_bytes),
-      CAIRN_PLAIN(hot_tail_bytes),
-      CAIRN_PLAIN(submit_copy_max_bytes),
-      CAIRN_PLAIN(tree_memory_bytes),
-      CAIRN_PLAIN(reuse_memory_bytes),
-      CAIRN_PLAIN(max_lease_ns),
-      CAIRN_PLAIN(max_leased_bytes),
-      CAIRN_PLAIN(delta_batch_tokens),
-      CAIRN_PLAIN(delta_batch_wait_ns),
-      CAIRN_PLAIN(direct_ingest_bytes),
-      CAIRN_PLAIN(executor_threads),
-#undef CAIRN_PLAIN
-      {"evict", OfNames("evict", &O::evict)},
-      {"index", OfNames("index", &O::index)},
-      {"on_fatal", OfNames("on_fatal", &O::on_fatal)},
-      {"backend", OfNames("backend", &O::backend)},
-      {"gpus", Plain("gpus", &O::gpus)},
-      {"on_event", [](nb::handle /*value*/, Options* /*options*/) {}},  // Listening's.
+  static const std::vector<Row> rows = {
+#define CAIRN_ROW(kind, name) kind(#name, &O::name)
+      CAIRN_ROW(Flag, create_if_missing),
+      CAIRN_ROW(Flag, error_if_exists),
+      CAIRN_ROW(Flag, read_only),
+      CAIRN_ROW(OfNames, recovery),
+      CAIRN_ROW(Number, file_mode),
+      CAIRN_ROW(Size, max_bytes),
+      CAIRN_ROW(OfNames, evict),
+      CAIRN_ROW(Size, segment_bytes),
+      CAIRN_ROW(Size, log_bytes_max),
+      CAIRN_ROW(Number, snapshot_interval_tokens),
+      CAIRN_ROW(Number, max_delta_chain),
+      CAIRN_ROW(Number, replay_records_max),
+      CAIRN_ROW(Size, background_bytes_per_second),
+      CAIRN_ROW(Number, spare_segments_min),
+      CAIRN_ROW(Number, spare_segments_max),
+      CAIRN_ROW(Size, max_memory_bytes),
+      CAIRN_ROW(Size, hot_tail_bytes),
+      CAIRN_ROW(Size, submit_copy_max_bytes),
+      CAIRN_ROW(Size, tree_memory_bytes),
+      CAIRN_ROW(Size, reuse_memory_bytes),
+      CAIRN_ROW(OfNames, index),
+      CAIRN_ROW(Number, max_lease_ns),
+      CAIRN_ROW(Size, max_leased_bytes),
+      CAIRN_ROW(Number, delta_batch_tokens),
+      CAIRN_ROW(Number, delta_batch_wait_ns),
+      CAIRN_ROW(Size, direct_ingest_bytes),
+      CAIRN_ROW(OfNames, on_fatal),
+      CAIRN_ROW(OfNames, backend),
+      CAIRN_ROW(Number, executor_threads),
+#undef CAIRN_ROW
+      {"gpus",
+       [](nb::handle value, O* options) { options->gpus = Value<std::vector<Gpu>>(value, "gpus"); },
+       "gpus: collections.abc.Sequence[Gpu] = ()"},
+      // Listening takes it.
+      {"on_event", [](nb::handle /*value*/, O* /*options*/) {},
+       "on_event: collections.abc.Callable[[str], object] | None = None"},
   };
-  return fields;
+  return rows;
 }
 
 }  // namespace
@@ -79,13 +120,28 @@ Options OptionsOf(const nb::kwargs& arguments) {
   Options options;
   for (const auto& [key, value] : arguments) {
     const std::string name = nb::str(key).c_str();
-    const auto field = Fields().find(name);
-    if (field == Fields().end()) {
-      throw nb::type_error(("Store() has no option " + Quoted(name)).c_str());
+    const auto row = std::find_if(Rows().begin(), Rows().end(),
+                                  [&](const Row& one) { return name == one.name; });
+    if (row == Rows().end()) {
+      nb::list names;
+      for (const Row& one : Rows()) names.append(one.name);
+      const nb::object nearest = nb::module_::import_("cairn._explain").attr("nearest");
+      throw nb::type_error(
+          ("Store() has no option " + Quoted(name) + nb::str(nearest(name, names)).c_str())
+              .c_str());
     }
-    field->second(value, &options);
+    row->set(value, &options);
   }
   return options;
+}
+
+const std::string& OpeningSignature() {
+  static const std::string signature = [] {
+    std::string text = "def __init__(self, path: str | bytes | os.PathLike, *";
+    for (const Row& row : Rows()) text += ", " + row.shown;
+    return text + ") -> None";
+  }();
+  return signature;
 }
 
 }  // namespace cairn::python

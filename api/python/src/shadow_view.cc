@@ -13,7 +13,7 @@ namespace {
 struct Array {
   const void* base = nullptr;
   uint64_t head_stride = 0;
-  std::vector<size_t> sizes;  // Of heads first.
+  std::vector<size_t> sizes;  // The head axis comes first.
   nb::dlpack::dtype device_dtype, host_dtype;
 
   uint64_t item_bytes() const { return device_dtype.bits / 8; }
@@ -53,7 +53,7 @@ nb::object OnHost(const PyShadowView& self, const Array& array) {
                                          Owned(std::move(owned)), nullptr, array.host_dtype));
 }
 
-// ---------------------------------------------------------------- what there is
+// ---------------------------------------------------------------- properties
 
 Array Resident(const PyShadowView& self, uint32_t plane) {
   const PyShadowSession& of = self.of();

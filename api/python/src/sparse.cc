@@ -4,6 +4,7 @@
 #include "api/python/src/sparse.h"
 
 #include "api/python/src/names.h"
+#include "api/python/src/size.h"
 
 namespace cairn::python {
 
@@ -89,10 +90,12 @@ void Prefetch(PySession& self, uint32_t layer, nb::handle pieces, std::optional<
   Check(Unlocked([&] { return self.session().Prefetch(wanted); }));
 }
 
-std::unique_ptr<PyArena> MakeArena(nb::handle self, const Gpu& gpu, uint64_t pinned_bytes,
-                                   uint64_t device_bytes) {
+std::unique_ptr<PyArena> MakeArena(nb::handle self, const Gpu& gpu,
+                                   const SizeArgument& pinned_bytes,
+                                   const SizeArgument& device_bytes) {
   const Store& store = nb::cast<OpenStore&>(self).store();
-  const SparseArenaOptions options{.pinned_bytes = pinned_bytes, .device_bytes = device_bytes};
+  const SparseArenaOptions options{.pinned_bytes = SizeOf(pinned_bytes, "pinned_bytes"),
+                                   .device_bytes = SizeOf(device_bytes, "device_bytes")};
   SparseArena arena = Take(Unlocked([&] { return SparseArena::Make(store, gpu, options); }));
   return std::make_unique<PyArena>(std::move(arena), gpu, nb::borrow(self));
 }
@@ -166,7 +169,8 @@ sessions take their buffers from its room on the device. It lives as long as a s
           nb::sig("def stats(self) -> dict[str, int]"), "As SparseSession.stats, of all sessions.");
   store.def(
       "sparse_arena", &MakeArena, "gpu"_a, nb::kw_only(), "pinned_bytes"_a, "device_bytes"_a,
-      nb::sig("def sparse_arena(self, gpu: Gpu, *, pinned_bytes: int, device_bytes: int) "
+      nb::sig("def sparse_arena(self, gpu: Gpu, *, pinned_bytes: int | str, "
+              "device_bytes: int | str) "
               "-> SparseArena"),
       "Memory for sparse sessions on one of the store's GPUs: pinned_bytes of the host, from\n"
       "1 MiB, for pages, and device_bytes for what sessions keep there. Blocks while it is "
@@ -228,7 +232,8 @@ each other. Its memory goes with the last object that refers to it: tensors of i
           "save", [](PySession& self) { Check(Unlocked([&] { return self.session().Save(); })); },
           nb::sig("def save(self) -> None"),
           "Which pieces are in slots becomes a state of the branch, which the next session begins\n"
-          "with. Blocks for the device and the disk. NotFound (the branch was dropped).")
+          "with. Blocks for the device and the disk. Conflict (the branch was rewound to before\n"
+          "what the session has), NotFound (the branch was dropped).")
       .def(
           "extend",
           [](PySession& self, std::optional<uint64_t> end) {

@@ -125,7 +125,7 @@ class Pieces {
 
   const Rules rules_;
   Tensor tensor_;
-  std::vector<uint32_t> copy_;  // Of those in host memory.
+  std::vector<uint32_t> copy_;  // Holds them where they are in host memory.
 };
 
 nb::dict StatsDict(const SparseStats& stats);

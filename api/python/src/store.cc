@@ -49,7 +49,7 @@ void BindOpening(nb::class_<OpenStore>& store) {
                                    std::move(listening));
             opened(self.h);
           },
-          "path"_a, "options"_a)
+          "path"_a, "options"_a, nb::sig(OpeningSignature().c_str()))
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
@@ -148,7 +148,7 @@ void BindBranches(nb::class_<OpenStore>& store) {
       .def(
           "namespaces",
           [](OpenStore& self) { return Take(Unlocked([&] { return self.store().Namespaces(); })); },
-          "Namespaces that have branches or a policy.")
+          "Namespaces that have branches or a policy, by name. Reads the index; blocks.")
       .def(
           "set_namespace",
           [](OpenStore& self, const std::string& ns, const NamespacePolicy& policy,
@@ -170,7 +170,9 @@ void BindCare(nb::class_<OpenStore>& store) {
       .def(
           "compact",
           [](OpenStore& self) { Check(Unlocked([&] { return self.store().Compact(); })); },
-          "Seals all of the log into packed tables. Blocks; happens by itself in the background.")
+          "Seals all of the log into packed tables. Blocks; happens by itself in the background.\n"
+          "Busy: a read or an append, which the message names, keeps the log from being given "
+          "back.")
       .def(
           "refresh",
           [](OpenStore& self) {
@@ -241,7 +243,8 @@ void BindCare(nb::class_<OpenStore>& store) {
       .def_prop_ro("sync_method", [](OpenStore& self) { return self.store().sync_method(); })
       .def_prop_ro(
           "recovery_note", [](OpenStore& self) { return self.store().recovery_note(); },
-          "The end of the log that recovery had to drop, in words; empty: nothing.");
+          "The end of the log that recovery had to drop, and with recovery=\"set_aside\" what\n"
+          "else is gone, in words; empty: nothing.");
 }
 
 }  // namespace
@@ -252,10 +255,9 @@ void BindStore(nb::module_& module) {
                               R"(An open store: a directory that one process owns for writing.
 
 Store(path, **options): path is a directory, or ":memory:", which goes with the object. Options are
-keywords, as in cairn/options.h: create_if_missing, error_if_exists, read_only, salvage, file_mode,
-max_bytes, evict ("never", "kv", "branches"), segment_bytes, log_bytes_max, max_memory_bytes,
-hot_tail_bytes, submit_copy_max_bytes, direct_ingest_bytes, delta_batch_tokens, backend ("auto",
-"uring", "threads"), gpus, on_event and others.
+keywords, as cairn/options.h explains them: a size is a number of bytes, or text as "20GiB".
+recovery: "refuse" or "set_aside"; evict: "never", "kv" or "branches"; index: "prefix" or "none";
+on_fatal: "poison" or "abort"; backend: "auto", "uring" or "threads".
 
 on_event: called with each line of text that the store tells, by a thread of its own, which ends
 with close(). What it raises is shown and forgotten. It may call the store. An on_event that holds

@@ -67,6 +67,8 @@ struct PyBranch {
 
 // Reads Store(...)'s keywords.
 Options OptionsOf(const nb::kwargs& arguments);
+// Store.__init__ as help() and editors show it: each option with its default.
+const std::string& OpeningSignature();
 
 // Store.find_prefix and PrefixHit.
 void BindFind(nb::class_<OpenStore>& store, nb::module_& module);

@@ -2,6 +2,7 @@
 //
 // Values that a store returns about itself and its branches.
 #include "api/python/src/names.h"
+#include "api/python/src/size.h"
 #include "api/python/src/store.h"
 
 namespace cairn::python {
@@ -43,13 +44,14 @@ persist: "always", "turn_end", "reused" or "tokens_only". ttl: seconds, of branc
 it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there.)")
       .def(
           "__init__",
-          [](NamespacePolicy* self, std::optional<uint64_t> max_bytes,
+          [](NamespacePolicy* self, const std::optional<SizeArgument>& max_bytes,
              std::optional<std::string> evict, std::string_view persist, double ttl,
              std::string_view index) {
-            NamespacePolicy policy{.max_bytes = max_bytes.value_or(UINT64_MAX),
-                                   .persist = Parse<Persist>(persist, "persist"),
-                                   .ttl_ns = DurationNs(ttl, "ttl"),
-                                   .index = Parse<Index>(index, "index")};
+            NamespacePolicy policy{
+                .max_bytes = max_bytes.has_value() ? SizeOf(*max_bytes, "max_bytes") : UINT64_MAX,
+                .persist = Parse<Persist>(persist, "persist"),
+                .ttl_ns = DurationNs(ttl, "ttl"),
+                .index = Parse<Index>(index, "index")};
             if (evict.has_value()) policy.evict = Parse<Evict>(*evict, "evict");
             new (self) NamespacePolicy(policy);
           },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/python/src/tensor.h"
 
+#include "api/python/src/byte_order.h"
 #include "cairn/model.h"
 
 namespace cairn::python {
@@ -54,8 +55,18 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
+std::string ForeignOrder(nb::handle object) {
+  if (!nb::hasattr(object, "dtype")) return "";
+  const nb::object dtype = object.attr("dtype");
+  if (!nb::hasattr(dtype, "isnative") || !nb::hasattr(dtype, "str")) return "";
+  return nb::cast<bool>(dtype.attr("isnative")) ? "" : nb::str(dtype.attr("str")).c_str();
+}
+
 Tensor ImportTensor(nb::handle object, const std::string& what) {
   Tensor tensor;
+  if (const std::string foreign = ForeignOrder(object); !foreign.empty()) {
+    BadArgument(what + ": its dtype is " + foreign + ", of the other byte order");
+  }
   // Requested as writable memory first: so read-only memory is recognised.
   nb::ndarray<> writable;
   if (!nb::try_cast(object, writable, false) && !nb::try_cast(object, tensor.array, false) &&

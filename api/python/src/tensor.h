@@ -31,8 +31,7 @@ struct Tensor {
   bool DenseFrom(size_t from) const;
 };
 
-// `what` is its name in errors. Throws StatusError: no array, or
-// on a device other than CUDA's.
+// `what` is its name in errors. Throws StatusError: no array, or on a device other than CUDA's.
 Tensor ImportTensor(nb::handle object, const std::string& what);
 
 // "[2, 16, 8]"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tickets, completion queues, and how both meet asyncio.
+#include <algorithm>
+
 #include "api/python/src/call.h"
 #include "api/python/src/names.h"
 
@@ -18,10 +20,22 @@ struct PyTicket {
 // The result of the call: raised, or returned as its kind says.
 nb::object Outcome(Call* call) {
   Ticket& ticket = call->ticket();
-  call->LetGo();
+  call->Release();
   Check(ticket.status());
   if (call->kind() != Call::Kind::kRestore) return nb::cast(ticket.length());
   return nb::cast(RestoreResult(*ticket.restored()));
+}
+
+// Ctrl-C ends the wait: signals' handlers run between slices, and what they raise is raised.
+bool WaitOrRaise(CompletionQueue* queue, uint64_t timeout_ns) {
+  constexpr uint64_t kSliceNs = 100'000'000;  // Feels prompt, and costs ten wakes a second.
+  for (uint64_t left_ns = timeout_ns;;) {
+    const uint64_t slice_ns = std::min(left_ns, kSliceNs);
+    if (Unlocked([&] { return queue->Wait(slice_ns); })) return true;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (left_ns == slice_ns) return false;
+    if (left_ns != UINT64_MAX) left_ns -= slice_ns;
+  }
 }
 
 void BindTickets(nb::module_& module) {
@@ -77,7 +91,7 @@ the store does not touch it any more, whether or not the ticket is. Any thread m
           [](PyTicket& self) -> nb::object {
             Ticket ticket = self.call.ticket();
             const Status status = Unlocked([&] { return ticket.Cancel(); });
-            self.call.LetGo();
+            self.call.Release();
             return status.ok() ? nb::none() : MakeError(status);
           },
           nb::sig("def cancel(self) -> cairn._errors.Error | None"),
@@ -120,11 +134,10 @@ Event loops get one of their own by themselves; this is for programs with a loop
       .def(
           "wait",
           [](CompletionQueue& self, std::optional<double> timeout) {
-            const uint64_t ns = TimeoutNs(timeout);
-            return Unlocked([&] { return self.Wait(ns); });
+            return WaitOrRaise(&self, TimeoutNs(timeout));
           },
           "timeout"_a = nb::none(),
-          "Blocks until a completion waits; False after `timeout` seconds.");
+          "Blocks until a completion waits; False after `timeout` seconds. Signals end it.");
 }
 
 }  // namespace

@@ -124,20 +124,26 @@ instead of the event loop.)");
   branch.def(
       "fill",
       [](const PyBranch& self, nb::handle kv, bool exact, std::string_view durability,
-         std::optional<double> timeout, uintptr_t gpu_ready) {
-        AppendOptions options = OptionsOf(durability, {}, false, timeout, gpu_ready);
+         std::optional<uint64_t> expected_length, std::optional<double> timeout,
+         uintptr_t gpu_ready) {
+        AppendOptions options = OptionsOf(durability, expected_length, false, timeout, gpu_ready);
         options.exact = exact;
         const auto spec = self.SpecFor(kv);
         const KvView* const view = ViewOf(kv, spec.get(), "kv", false);
         if (view == nullptr) BadArgument("kv: is None");
         Check(Unlocked([&] { return Branch(self.branch).Fill(*view, options); }));
       },
-      "kv"_a, nb::kw_only(), "exact"_a = true, "durability"_a = "process", "timeout"_a = nb::none(),
-      "gpu_ready"_a = 0,
+      "kv"_a, nb::kw_only(), "exact"_a = true, "durability"_a = "process",
+      "expected_length"_a = nb::none(), "timeout"_a = nb::none(), "gpu_ready"_a = 0,
       nb::sig("def fill(self, kv: KvView | KvBuffer, *, exact: bool = True, durability: str = "
-              "'process', "
-              "timeout: float | None = None, gpu_ready: int = 0) -> None"),
-      "Attaches recomputed KV to positions that have none. Blocks.");
+              "'process', expected_length: int | None = None, timeout: float | None = None, "
+              "gpu_ready: int = 0) -> None"),
+      R"(Attaches recomputed KV to positions that have none: that lag, were evicted or left out.
+
+KV of positions that have some is ignored, so that of a whole prefix may be given. Branches that
+share the positions get it as well. Blocks, as append. Raises Conflict (expected_length: the branch
+is not so long) and what append raises. Positions below a group's kv_length are filled in steps:
+those before a failed one are there.)");
 }
 
 RestoreResult Restore(const PyBranch& self, nb::handle into, nb::handle tokens, uint64_t begin,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores for tests, and how a file of tests that cannot run is told: exit status 77, with the reason last."""
+"""Stores for tests, and how a file of tests that cannot run says so: exit status 77, with the reason last."""
 
 import pytest
 

@@ -26,7 +26,7 @@ def test_appends_are_awaited_together(chat):
 
 
 def test_the_loop_goes_on_while_a_call_is_awaited(chat):
-    """No thread waits: the loop itself is told by the queue's descriptor."""
+    """No thread waits: the queue's descriptor wakes the loop itself."""
     counted = 0
 
     async def main():

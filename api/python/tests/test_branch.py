@@ -38,6 +38,8 @@ def test_what_was_appended_is_there_after_a_reopening(tmp_path, spec):
         np.array([1, 0, 2, 0, 2**32 - 1, 0], np.uint64)[::2],
         array.array("I", [1, 2, 2**32 - 1]),
         memoryview(array.array("L", [1, 2, 2**32 - 1])),
+        np.array([1, 2, 2**32 - 1], ">u4"),
+        np.array([1, 0, 2, 0, 2**32 - 1, 0], ">i8")[::2],
     ],
     ids=lambda ids: type(ids).__name__,
 )
@@ -45,6 +47,24 @@ def test_token_ids_come_in_many_forms(chat, ids):
     assert chat.append(ids) == 3
     tokens = chat.tokens()
     assert tokens.dtype == np.uint32 and tokens.tolist() == [1, 2, 2**32 - 1]
+
+
+@pytest.mark.parametrize("ids", [range(1, 4), range(1, 8, 3)], ids=str)
+def test_a_range_of_token_ids(chat, ids):
+    chat.append(ids)
+    assert chat.tokens().tolist() == list(ids)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<u2", ">u2", "<i2", ">i2", ">i4", ">u4", "<i8", ">u8"])
+def test_token_ids_of_every_width_and_byte_order(chat, dtype):
+    chat.append(np.array([1, 2, 127], dtype))
+    assert chat.tokens().tolist() == [1, 2, 127]
+
+
+def test_other_arrays_of_the_other_byte_order_are_refused_by_name(chat):
+    chat.append([1, 2])
+    with pytest.raises(cairn.InvalidArgument, match=">u4, of the other byte order"):
+        chat.restore(tokens=np.zeros(2, ">u4"))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +76,12 @@ def test_token_ids_come_in_many_forms(chat, ids):
         ([1.5], r"tokens\[0\]: 1.5"),
         (np.array([5, -7]), r"tokens\[1\]: -7"),
         (np.array([1.0]), "f64 are no token ids"),
+        (np.array([1.0], ">f4"), "f32 are no token ids"),
+        (np.array([True, False]), "bool are no token ids"),
+        (np.array([5, -7], np.int8), r"tokens\[1\]: -7"),
+        (np.array([5, -7], ">i2"), r"tokens\[1\]: -7"),
+        (range(-1, 2), r"tokens\[0\]: -1"),
+        ([True], r"tokens\[0\]: True"),
         (np.zeros((2, 2), np.uint32), r"shape \[2, 2\]"),
         ("abc", "a str is no array"),
     ],

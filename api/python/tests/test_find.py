@@ -23,6 +23,7 @@ def test_a_prompt_goes_on_where_a_branch_has_it(store, spec, prompt):
     with store.find_prefix(model, other, lease=5) as hit:
         assert hit and (hit.matched, hit.restorable, hit.exact, hit.confirmed) == (150, 150, 150, True)
         assert hit.lease and hit.complete
+        assert hit.longest == (hit.node, 150)
         hit.renew(10)
         back, room = cairn.KvBuffer(spec, 150), np.zeros(150, np.uint32)
         hit.restore(back, room)
@@ -40,6 +41,15 @@ def test_namespaces_see_what_they_are_shown(store, spec, prompt):
     store.create_branch(model, namespace="a").append(prompt, cairn.KvBuffer(spec, 200))
     assert not store.find_prefix(model, prompt, namespace="b")
     assert store.find_prefix(model, prompt, namespace="b", also=["a"]).matched == 200
+
+
+def test_ids_without_kv_do_not_hide_kv(store, spec, prompt):
+    model = store.register_model(spec)
+    store.create_branch(model, "kv").append(prompt[:130], cairn.KvBuffer(spec, 130))
+    store.create_branch(model, "ids").append(prompt)
+    hit = store.find_prefix(model, prompt)
+    assert (hit.matched, hit.restorable) == (130, 130)
+    assert hit.longest[1] == 200 and hit.longest[0] != hit.node
 
 
 def test_approximate_kv_is_told(store, spec, prompt):

@@ -238,7 +238,10 @@ def test_fill_and_evicted_kv(chat, spec, values):
     assert chat.kv_lengths == [0] and chat.restorable_length() == 0
     with pytest.raises(cairn.Evicted):
         chat.restore(cairn.KvBuffer(spec, TOKENS), end=TOKENS, require_kv=True)
-    chat.fill(held.view(), exact=False)
+    with pytest.raises(cairn.Conflict, match=f"{TOKENS} tokens"):
+        chat.fill(held.view(), expected_length=TOKENS - 1)
+    assert chat.kv_lengths == [0]
+    chat.fill(held.view(), exact=False, expected_length=TOKENS)
     result = chat.restore(cairn.KvBuffer(spec, TOKENS))
     assert result.approximate_bytes == result.bytes == TOKENS * spec.token_bytes
     assert chat.evicted_kv() == []

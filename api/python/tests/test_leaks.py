@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import subprocess
 import sys
 import time
 import weakref
@@ -169,3 +170,10 @@ def test_a_store_goes_with_its_last_branch(tmp_path, spec):
     del chat, use
     gc.collect()
     assert gone() is None
+
+
+def test_a_program_that_froze_its_heap_ends_without_a_word():
+    """As vLLM's server does: its classes live to the end, and no fault in counting references."""
+    code = "import cairn, gc; cairn.Store(':memory:'); gc.freeze()"
+    done = subprocess.run([sys.executable, "-P", "-c", code], timeout=120, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

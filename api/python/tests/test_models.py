@@ -120,3 +120,19 @@ def test_a_config_needs_a_name_and_is_a_dict():
         cairn.models.spec_of(LLAMA)
     with pytest.raises(cairn.InvalidArgument, match="config: a str"):
         cairn.models.spec_of("llama", name="x")
+
+
+def test_what_a_store_has_of_a_model_counts_shared_kv_once_and_goes(store, spec):
+    model = store.register_model(spec)
+    other = store.register_model(cairn.ModelSpec.of("other", layers=1, kv_heads=1, head_dim=4, dtype="bf16"))
+    chat = store.create_branch(model, "chat")
+    chat.append(list(range(100)), cairn.KvBuffer(spec, 100))
+    for name, position in (("whole", 100), ("half", 50)):
+        kv = cairn.KvBuffer(spec, position + 3).view(position)
+        chat.fork(position, name).append([1, 2, 3], kv)
+    store.create_branch(model, "salted", namespace="tenant").append([7])  # Without KV.
+    kept = store.create_branch(other, "kept")
+    assert cairn.models.bytes_of(store, model.id) == (100 + 3 + 3) * spec.token_bytes
+    assert cairn.models.drop_branches(store, model.id) == 4
+    assert cairn.models.bytes_of(store, model.id) == 0
+    assert [info.name for info in store.list_branches()[0]] == ["kept"] and kept.length == 0

@@ -85,3 +85,22 @@ def test_awaited(objects):
         return sizes, got, all(np.all(room == i) for i, room in enumerate(rooms))
 
     assert asyncio.run(main()) == ([5000] * 20, [5000] * 20, True)
+
+
+def test_a_single_key_is_no_list_of_keys(store):
+    objects = cairn.Objects(store)
+    for keys in "key", b"key":
+        for call in objects.exists, objects.touch, objects.delete:
+            with pytest.raises(cairn.InvalidArgument, match="keys: a single key; give a list of keys"):
+                call(keys)
+
+
+def test_put_raises_unless_asked_not_to():
+    with cairn.Store(":memory:", segment_bytes=1 << 20, max_bytes="16MiB") as store:
+        objects = cairn.Objects(store)
+        raw = objects.register_class("raw")
+        items = [("large", np.random.default_rng(0).bytes(20 << 20)), ("small", b"1")]
+        with pytest.raises(cairn.NoSpace):
+            objects.put(items, object_class=raw)
+        large, small = objects.put(items, object_class=raw, raises=False)
+        assert isinstance(large, cairn.NoSpace) and small is False  # The first call had stored it.

@@ -5,19 +5,21 @@ import inspect
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
 import cairn
 from cairn import _core
 
-SOURCE = pathlib.Path(os.environ["CAIRN_SOURCE_DIR"]) / "api/python"
+ROOT = pathlib.Path(os.environ["CAIRN_SOURCE_DIR"])
+SOURCE = ROOT / "api/python"
 
 
 def test_the_stub_is_that_of_the_module(tmp_path):
-    """Mended by: python -P -m nanobind.stubgen -m cairn._core -o api/python/cairn/_core.pyi"""
+    """Mended by: PYTHONPATH=build/release/python build/python/bin/python -P api/python/make_stub.py"""
     made = tmp_path / "_core.pyi"
-    subprocess.run([sys.executable, "-P", "-m", "nanobind.stubgen", "-q", "-m", "cairn._core", "-o", made], check=True)
+    subprocess.run([sys.executable, "-P", SOURCE / "make_stub.py", made], check=True)
     assert made.read_text() == (SOURCE / "cairn/_core.pyi").read_text()
     assert (SOURCE / "cairn/py.typed").exists()
 
@@ -54,4 +56,21 @@ def test_it_needs_nothing_but_the_c_library():
 
 def test_the_version_is_one():
     assert cairn.__version__ == _core.__version__
-    assert f'version = "{cairn.__version__}"' in (SOURCE / "pyproject.toml").read_text()
+    assert f'version = "{cairn.__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_the_command_line_comes_as_a_module(tmp_path, spec):
+    """In a pipe, too: Python ignores SIGPIPE, and a program that inherits that complains at the end of `head`."""
+    command = [sys.executable, "-m", "cairn"]
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+    assert cairn.__version__ in version
+    missing = subprocess.run([*command, "ls", tmp_path / "none"], capture_output=True, text=True)
+    assert missing.returncode == 3 and missing.stderr.startswith("cairn: ls: NotFound"), missing
+    with cairn.Store(tmp_path / "s", create_if_missing=True) as store:
+        chat = store.create_branch(store.register_model(spec), "chat")
+        chat.append(range(100_000))
+    with subprocess.Popen([*command, "cat", tmp_path / "s", "chat"], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as shown:
+        shown.stdout.close()
+        assert shown.stderr.read() == b""
+    assert shown.returncode == -signal.SIGPIPE

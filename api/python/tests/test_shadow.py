@@ -168,7 +168,7 @@ def test_what_is_appended_is_attended_to(arena, chat, gpu):
 
 def test_tensors_are_kept_until_they_have_been_read(arena, chat, gpu):
     session = open_session(arena, chat, **EXACT)
-    memory = gpu.allocate(40 << 20)  # Of 64 MiB that there are.
+    memory = gpu.allocate(40 << 20)  # The device has 64 MiB.
     memory.copy_in(np.ones((HEADS * GROUP, CHANNELS), np.float32))
     session.select(0, memory.tensor([HEADS * GROUP, CHANNELS], "f32"))
     del memory

@@ -18,7 +18,7 @@ RECORD = (ROOT / "tests" / "base" / "shadow_record.txt").read_text().splitlines(
 
 
 def mixed(seed, first, count):
-    """Numbers `first` and so many more of SplitMix64."""
+    """`count` numbers of SplitMix64 from number `first` on."""
     z = numpy.uint64(seed) + numpy.arange(first + 1, first + 1 + count, dtype=numpy.uint64) * numpy.uint64(
         0x9E3779B97F4A7C15)
     z = (z ^ z >> 30) * numpy.uint64(0xBF58476D1CE4E5B9)

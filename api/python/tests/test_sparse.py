@@ -283,7 +283,7 @@ def test_many_threads_fetch_from_one_session(session, kv):
 def test_a_closed_store_and_a_dropped_branch(store, arena, session, chat):
     session.fetch(0, [[1], [2]])
     chat.drop()
-    session.fetch(0, [[1], [2]])  # It is there.
+    session.fetch(0, [[1], [2]])  # It is resident.
     with pytest.raises(cairn.NotFound):
         session.fetch(0, [[20], [20]])
     store.close()

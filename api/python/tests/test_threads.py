@@ -2,6 +2,7 @@
 """The interpreter's lock, on_event, and the end of the interpreter."""
 
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -66,7 +67,7 @@ def test_calls_run_without_the_interpreters_lock(store, chat, spec, name):
 
 @pytest.fixture
 def full(tmp_path, spec):
-    """A store that tells, when it is opened with this cap, that it is full."""
+    """A store that reports, when it is opened with this cap, that it is full."""
     with cairn.Store(tmp_path / "full", create_if_missing=True, segment_bytes=1 << 20) as store:
         store.create_branch(store.register_model(spec), "chat").append(np.arange(5000, dtype=np.uint32), cairn.KvBuffer(spec, 5000))
     return {"path": tmp_path / "full", "max_bytes": 1 << 20}
@@ -81,8 +82,8 @@ def test_events_come_as_text_in_a_thread_of_their_own(full):
 
     with cairn.Store(**full, on_event=on_event):
         pass
-    # All are there when the store is closed.
-    assert any("max_bytes is 1048576" in line for line in lines)
+    # All exist when the store is closed.
+    assert any("max_bytes is 1 MiB" in line for line in lines)
     assert len(threads) == 1 and threading.current_thread() not in threads
     assert not threads.pop().is_alive()
 
@@ -158,7 +159,7 @@ def tell(line):
     print(line, flush=True)
 store = cairn.Store(sys.argv[1], max_bytes=1 << 20, on_event=tell)
 """, full["path"])
-    assert (ended.returncode, ended.stderr) == (0, "") and "max_bytes is 1048576" in ended.stdout
+    assert (ended.returncode, ended.stderr) == (0, "") and "max_bytes is 1 MiB" in ended.stdout
 
 
 def test_the_words_of_a_restore_outlive_who_waits_for_them(store, chat, spec):
@@ -171,3 +172,24 @@ def test_the_words_of_a_restore_outlive_who_waits_for_them(store, chat, spec):
         ticket.wait()
         waiting.join()
     assert np.all(chat.tokens() == np.arange(2000))
+
+
+def test_ctrl_c_ends_a_wait_for_completions():
+    code = "import cairn; queue = cairn.CompletionQueue(cairn.Store(':memory:')); print(flush=True); queue.wait()"
+    with subprocess.Popen([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as waiting:
+        waiting.stdout.readline()
+        time.sleep(0.2)  # Now it waits; a moment earlier it ends as well.
+        waiting.send_signal(signal.SIGINT)
+        try:
+            told = waiting.communicate(timeout=20)[1]
+        finally:
+            waiting.kill()
+    assert waiting.returncode == -signal.SIGINT and told.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_wait_for_completions_lasts_as_long_as_it_says():
+    queue = cairn.CompletionQueue(cairn.Store(":memory:"))
+    began = time.monotonic()
+    assert not queue.wait(0.25)
+    assert 0.25 <= time.monotonic() - began < 5

@@ -40,6 +40,26 @@ def test_vllm(filled, spec, kv, shape, layout):
     assert back == kv
 
 
+def test_vllm_with_planes_side_by_side(filled, spec, kv):
+    """As vLLM 0.32 has them: [blocks][heads][tokens][2 * head_dim]; in memory tokens may lie before heads."""
+    for caches in ([np.zeros((7, 2, 16, 8), np.uint16) for _ in range(2)],
+                   [np.zeros((7, 16, 2, 8), np.uint16).transpose(0, 2, 1, 3) for _ in range(2)]):
+        pools = cairn.views.vllm(spec, caches)
+        assert (pools.layout, pools.blocks, pools.tokens_per_block) == ("BHTR", 7, 16)
+        filled.restore(pools.view(table=[5, 2]))
+        for layer in range(2):
+            assert np.array_equal(caches[layer][5, :, :, :4], kv.numpy(layer, "k")[:, :16])
+            assert np.array_equal(caches[layer][2, :, :4, 4:], kv.numpy(layer, "v")[:, 16:])
+        twin = filled.store.create_branch(filled.store.models()[0])
+        twin.append(np.arange(20), pools.view(0, 20, table=[5, 2]))
+        back = cairn.KvBuffer(spec, 20)
+        twin.restore(back)
+        assert back == kv
+    for wrong in ((7, 3, 16, 8), (7, 2, 16, 4)):  # Other heads; other elements.
+        with pytest.raises(cairn.InvalidArgument, match="no paged cache"):
+            cairn.views.vllm(spec, [np.zeros(wrong, np.uint16)] * 2)
+
+
 def test_a_shape_that_could_be_two_is_refused(spec):
     with pytest.raises(cairn.InvalidArgument, match="vllm_nhd and flashinfer_nhd: give layout"):
         cairn.views.vllm(spec, [np.zeros((2, 2, 16, 2, 4), np.uint16)] * 2)

@@ -108,7 +108,7 @@ DiskIndex& SharedIndex() {
   return index;
 }
 
-// Others each time, out of all that are there.
+// Others each time, out of all that exist.
 class Keys {
  public:
   const std::vector<std::string_view>& Next() {

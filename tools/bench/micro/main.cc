@@ -7,6 +7,7 @@
 //   cairn-micro --benchmark_format=json      as docs/bench/micro.json was made (docs/bench.md)
 #include "base/codec/hash.h"
 #include "base/codec/kv_frame.h"
+#include "base/codec/rotary_table.h"
 #include "cairn/store.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/micro/micro.h"
@@ -46,10 +47,12 @@ int Main(int argc, char** argv) {
   ::benchmark::AddCustomContext("cairn", Version());
   ::benchmark::AddCustomContext("hash_path", HashPathName());
   ::benchmark::AddCustomContext("codec_path", CodecPathName(BestCodecPath()));
+  ::benchmark::AddCustomContext("rotary_path", RotaryPathName(BestRotaryPath()));
   RegisterCodec();
   RegisterCopies();
   RegisterHashes();
   RegisterPageCache();
+  RegisterRotary();
   RegisterTree();
   RegisterLog();
   RegisterLookups();

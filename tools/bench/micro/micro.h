@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by the small benchmarks. Each defines its iteration: so many items, so many bytes. Memory
-// is touched before the loop, as in a store that has run for a while; if bytes are moved, remaining
-// minor page faults are reported.
+// Shared by the small benchmarks. Each defines its iteration: a number of items and of bytes.
+// Memory is touched before the loop, as in a store that has run for a while; if bytes are moved,
+// remaining minor page faults are reported.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -42,8 +42,8 @@ bool Failed(::benchmark::State* state, const Status& status);
 // 0 to count - 1, shuffled: an order that no processor foresees.
 std::vector<uint32_t> ShuffledOrder(uint32_t count);
 
-// Of ModelOfTokenBytes(token_bytes), touched; made once a program, since filling it takes longer
-// than what is measured.
+// KV of ModelOfTokenBytes(token_bytes), touched; made once per program, since filling it takes
+// longer than what is measured.
 const KvPool& SharedPool(uint64_t token_bytes, Layout layout);
 
 inline void DoNotOptimize(const auto& value) { ::benchmark::DoNotOptimize(value); }
@@ -53,6 +53,7 @@ void RegisterCodec();
 void RegisterCopies();
 void RegisterHashes();
 void RegisterPageCache();
+void RegisterRotary();
 void RegisterTree();
 void RegisterLog();
 void RegisterLookups();

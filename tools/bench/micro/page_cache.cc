@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Looking for a frame in the page cache, where it is and where it is not; and taking one in.
-#include "engine/restore/page_cache.h"
+#include "engine/restore/plan/page_cache.h"
 
 #include <cstring>
 

@@ -40,7 +40,7 @@ Result<Opened> OpenStore() {
   return opened;
 }
 
-// A branch that starts anew before memory fills up.
+// A branch that starts over before memory fills up.
 class Appender {
  public:
   Appender(Opened* opened, uint64_t tokens)

@@ -2,12 +2,12 @@
 //
 // Looking at the conversation tree in memory: 32,768 named branches, forked from one trunk of 64
 // nodes of 16 tokens, each with a token of its own.
-#include "engine/tree/tree.h"
+#include "engine/tree/memory/tree.h"
 
 #include "base/core/check.h"
-#include "engine/tree/decisions.h"
-#include "engine/tree/path.h"
-#include "engine/tree/tree_changes.h"
+#include "engine/tree/memory/path.h"
+#include "engine/tree/ops/decisions.h"
+#include "engine/tree/ops/tree_changes.h"
 #include "tools/bench/micro/micro.h"
 
 namespace cairn::bench::micro {

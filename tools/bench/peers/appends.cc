@@ -51,7 +51,7 @@ Status MeasureBurst(const Config& work, const KvPool& pool, RawFile& raw_file, C
 
 // Every thread appends to a session of its own.
 Status MeasureThreads(const Config& work, const KvPool& pool, Contest& contest, Report* report) {
-  constexpr uint64_t kAppendsPerOp = 2;  // Of each thread.
+  constexpr uint64_t kAppendsPerOp = 2;  // By each thread.
   const uint64_t op_bytes = kThreads * kAppendsPerOp * kThreadChunkTokens * kPeerTokenBytes;
   std::vector<std::vector<std::unique_ptr<SessionKv>>> sessions(contest.size());
   std::vector<AlignedBuffer> buffers;

@@ -94,7 +94,7 @@ class CairnPeer : public Peer {
   Options options_{};
   Store store_{};
   ModelId model_{};
-  std::mutex mutex_{};  // Of the table alone.
+  std::mutex mutex_{};  // Guards the table alone.
   std::unordered_map<SessionId, Branch> branches_{};
 };
 

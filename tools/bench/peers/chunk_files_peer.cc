@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One file a chunk, named by its key, as LMCache's local disk backend and SGLang's HiCacheFile keep
-// KV. Both write to the final name and sync nothing. A durable append here adds the steps that make
-// that safe: a temporary name, fdatasync, rename, fsync of the directory. Other appends are written
-// as they do. Its cache is the system's.
+// One file per chunk, named by its key, as LMCache's local disk backend and SGLang's HiCacheFile
+// keep KV. Both write to the final name and sync nothing. A durable append here adds the steps that
+// make that safe: a temporary name, fdatasync, rename, fsync of the directory. Other appends are
+// written as they do. Its cache is the system's.
 
 #include <fcntl.h>
 #include <unistd.h>

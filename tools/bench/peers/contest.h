@@ -153,7 +153,7 @@ class Arms {
   }
 
  private:
-  // Of the whole process in the blocks of each arm, opening included where a block opens.
+  // Measures the whole process in the blocks of each arm, opening included where a block opens.
   void ReportCosts(const std::string& work, Report* report) {
     for (const Arm& arm : arms_) {
       report->Value(work + "_cpu_s_per_gb_" + arm.name, arm.cpu_s_per_gb(), "CPU in its blocks");

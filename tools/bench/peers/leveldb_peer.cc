@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LevelDB: a value a chunk, in the tables, which compaction writes anew: it has no blob files. As
+// LevelDB: a value per chunk, in the tables, which compaction rewrites: it has no blob files. As
 // upstream advises: a larger write buffer for bulk loads and larger files for file systems that do
 // better with them (options.h), a bloom filter and an LRU cache of uncompressed blocks, one batch
 // and one sync for many updates (doc/index.md). No compression: KV does not pack without a codec of
@@ -64,8 +64,8 @@ class RandomFile final : public leveldb::RandomAccessFile {
   const int fd_;
 };
 
-// LevelDB tells nobody whether it works in the background. It asks its Env for that, one piece of
-// work at a time, and for the next before the last one ends.
+// LevelDB reports nowhere whether it works in the background. It asks its Env for that, one piece
+// of work at a time, and for the next before the last one ends.
 class PeerEnv final : public leveldb::EnvWrapper {
  public:
   explicit PeerEnv(bool random_reads)
@@ -106,7 +106,7 @@ class LevelDbPeer : public Peer {
   LevelDbPeer(const LevelDbPeer&) = delete;
   LevelDbPeer& operator=(const LevelDbPeer&) = delete;
   ~LevelDbPeer() override {
-    if (const Status status = Close(); !status.ok()) return;  // Nobody is left to tell.
+    if (const Status status = Close(); !status.ok()) return;  // Nobody is left to report to.
   }
 
   Status Reopen() override {
@@ -163,7 +163,7 @@ class LevelDbPeer : public Peer {
     return Status::Ok();
   }
 
-  // Without forcing a flush that would not have come by itself.
+  // Without forcing a flush that would not have come anyway.
   Status Settle() override {
     constexpr double kPatienceUs = 120e6;
     for (const double begin = NowUs(); NowUs() - begin < kPatienceUs;) {
@@ -174,7 +174,7 @@ class LevelDbPeer : public Peer {
     return Status(StatusCode::kDeadlineExceeded, "compactions after two minutes");
   }
 
-  // Of a range without keys CompactRange flushes the memtable and compacts nothing beyond what is
+  // CompactRange of a range without keys flushes the memtable and compacts nothing beyond what is
   // due.
   Status FinishBackground() override {
     const std::string beyond(2 * sizeof(ChunkKeys::Key), '\xff');

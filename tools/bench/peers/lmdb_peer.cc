@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LMDB: a value a chunk, written into the page that will hold it (MDB_RESERVE), a transaction a
-// durable append. lmdb.h advises: MDB_WRITEMAP is slower for databases larger than memory and
-// gives up protection, so it is off; MDB_NOMEMINIT saves a pass where contents need not be hidden;
+// LMDB: a value per chunk, written into the page that will hold it (MDB_RESERVE), a transaction a
+// durable append. lmdb.h advises: MDB_WRITEMAP is slower for databases larger than memory and gives
+// up protection, so it is off; MDB_NOMEMINIT saves a pass where contents need not be hidden;
 // MDB_NORDAHEAD may help random reads. MDB_NOSYNC and MDB_NOMETASYNC lose durability. Its cache is
 // the system's. Before a value of several pages is read the kernel is asked for all of it: without
 // that every window of a mapping is waited for in turn.
@@ -19,8 +19,8 @@
 namespace cairn::bench {
 namespace {
 
-constexpr size_t kMapBytes = size_t{64} << 30;  // Of addresses; the file grows as needed.
-constexpr size_t kPrefetchBytes = 8 << 10;      // Of a value, at least: more than a page.
+constexpr size_t kMapBytes = size_t{64} << 30;  // Address space; the file grows as needed.
+constexpr size_t kPrefetchBytes = 8 << 10;      // From this size of a value on: more than a page.
 
 Status Check(int code, const char* call) {
   if (code == 0) return Status::Ok();
@@ -35,7 +35,7 @@ class LmdbPeer : public Peer {
   LmdbPeer(const LmdbPeer&) = delete;
   LmdbPeer& operator=(const LmdbPeer&) = delete;
   ~LmdbPeer() override {
-    if (const Status status = Close(); !status.ok()) return;  // Nobody is left to tell.
+    if (const Status status = Close(); !status.ok()) return;  // Nobody is left to report to.
   }
 
   Status Reopen() override {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kLongRounds = 2;
 constexpr uint64_t kMinLongHotBytes = 8 << 20;  // However small --bytes is.
-constexpr uint64_t kMinLogSegments = 4;         // Of Options::log_bytes_max.
+constexpr uint64_t kMinLogSegments = 4;         // The least for Options::log_bytes_max.
 constexpr uint32_t kLongSpareSegments = 2;
 constexpr uint64_t kCheckedChunks = 16;
 

@@ -43,17 +43,17 @@ struct RestoreTarget {
   SessionId session = 0;
   std::span<TokenId> ids{};
   const KvView* view = nullptr;
-  std::span<const Chunk> chunks{};  // Of the same memory.
+  std::span<const Chunk> chunks{};  // Parts of the same memory.
 };
 
 struct PeerOptions {
   std::string path{};  // A directory that does not exist yet, or was left by the same engine.
   ModelSpec model{};
   uint64_t cache_bytes = 1ull << 30;  // All that the engine may keep in memory of its own.
-  uint64_t hot_bytes = 256ull << 20;  // Of these for what was written last.
+  uint64_t hot_bytes = 256ull << 20;  // The part of these for the newest data.
   uint64_t segment_bytes = 64ull << 20;
   uint32_t spare_segments = 16;
-  uint64_t log_bytes = 1ull << 30;  // Of the log, before it is packed away.
+  uint64_t log_bytes = 1ull << 30;  // The log's limit, before it is packed away.
   bool random_reads = false;        // Small sessions in random order, instead of whole large ones.
 };
 
@@ -76,7 +76,7 @@ class Peer {
   // runs in the background any more.
   virtual Status FinishBackground() = 0;
   virtual Status Close() = 0;
-  // After Close: sessions are there as they were. Nothing is in the engine's own memory.
+  // After Close: sessions exist as they were. Nothing is in the engine's own memory.
   virtual Status Reopen() = 0;
   virtual nlohmann::json Settings() const = 0;
 };

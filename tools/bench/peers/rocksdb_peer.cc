@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RocksDB with BlobDB: a value a chunk, large ones in blob files. As upstream advises: BlobDB for
+// RocksDB with BlobDB: a value per chunk, large ones in blob files. As upstream advises: BlobDB for
 // large values and one cache shared by blocks and blobs (wiki: BlobDB; advanced_options.h),
 // IncreaseParallelism(cores), recycled write-ahead logs (fdatasync then need not update the inode),
 // bytes_per_sync 1 MiB, bloom filters, index and filter blocks in the cache (options.h, table.h).
@@ -96,7 +96,7 @@ class RocksDbPeer : public Peer {
     return Status::Ok();
   }
 
-  // Without forcing a flush that would not have come by itself.
+  // Without forcing a flush that would not have come anyway.
   Status Settle() override {
     constexpr double kPatienceUs = 60e6;
     for (const double begin = NowUs(); NowUs() - begin < kPatienceUs;) {

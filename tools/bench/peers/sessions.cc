@@ -12,7 +12,7 @@ namespace cairn::bench {
 namespace {
 
 constexpr uint64_t kSmallTurns = 4;        // Appends of one token to a small session...
-constexpr uint64_t kSessionsPerLoad = 64;  // ...by turns with so many others.
+constexpr uint64_t kSessionsPerLoad = 64;  // ...round-robin with this many others.
 
 // One session per contender, brought back warm and cold, and branched off in the middle.
 class SessionWork {

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kPageBytes = 16 << 10;
 constexpr uint64_t kMmapBytes = uint64_t{64} << 30;  // The library's own limit is below it.
-constexpr int kIndexBits = 32;                       // Of a row id; the rest names the session.
+constexpr int kIndexBits = 32;                       // Low bits of a row id; the rest: the session.
 
 class SqlitePeer : public Peer {
  public:
@@ -31,7 +31,7 @@ class SqlitePeer : public Peer {
   SqlitePeer(const SqlitePeer&) = delete;
   SqlitePeer& operator=(const SqlitePeer&) = delete;
   ~SqlitePeer() override {
-    if (const Status status = Close(); !status.ok()) return;  // Nobody is left to tell.
+    if (const Status status = Close(); !status.ok()) return;  // Nobody is left to report to.
   }
 
   Status Reopen() override {
@@ -159,7 +159,7 @@ class SqlitePeer : public Peer {
   const PeerOptions options_;
   sqlite3* db_ = nullptr;
   sqlite3_stmt* insert_ = nullptr;
-  std::mutex mutex_{};  // Of the connection, for Append.
+  std::mutex mutex_{};  // Guards the connection, for Append.
   bool in_batch_ = false;
   ChunkKeys keys_{};
 };

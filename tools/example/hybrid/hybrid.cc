@@ -114,8 +114,8 @@ int main() {
             made.window.At(kPrompt - kWindow, kWindow, kSinks), made.state.At(kPrompt - 1, 1, 0)});
   Check(chat->AppendSync({.tokens = prompt, .kv = kv}).status());
 
-  // The next token: Put takes a layer of a group when it is there, Commit the token and the state.
-  // The engine's window is a ring: the new row takes the place of the oldest.
+  // The next token: Put takes a layer of a group once it is computed, Commit the token and the
+  // state. The engine's window is a ring: the new row takes the place of the oldest.
   auto draft = chat->BeginAppend(1);
   Check(draft.status());
   for (uint32_t layer = 0; layer < 2; ++layer) {

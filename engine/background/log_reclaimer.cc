@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/background/log_reclaimer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "base/io/file_util.h"
+#include "engine/config/constants.h"
+
+namespace cairn::engine {
+
+// The last of the oldest segments that are given back together: at most as many bytes as a full
+// segment, or as a share of the log's limit, and not pinned by appends under way. 0: none.
+uint64_t LogReclaimer::LastToReclaim(std::span<const wal::SegmentInfo> segments) const {
+  uint64_t last = 0, bytes = 0;
+  const uint64_t most =
+      std::max(deps_.options->segment_bytes, deps_.gauge->LogBytesMax() / kLogReclaimShare);
+  for (size_t i = 0; i + 1 < segments.size(); ++i) {
+    bytes += segments[i].file_bytes;
+    if (i > 0 && bytes > most) break;
+    if (segments[i + 1].first_sequence > deps_.log->durable_sequence()) break;
+    last = segments[i].number;
+  }
+  return std::min(last, deps_.reader->pins().LowestOfParts() - 1);
+}
+
+// Whether somebody needs the segment, or one before it. Notes who.
+bool LogReclaimer::IsHeld(uint64_t segment) {
+  Pins& pins = deps_.reader->pins();
+  if (!pins.HoldSegment(segment)) return false;
+  deps_.round->MarkHeld(true);
+  deps_.round->SetLogHolder(pins.HolderUpTo(segment));
+  return true;
+}
+
+Status LogReclaimer::ReclaimOldest(bool* reclaimed) {
+  *reclaimed = false;
+  deps_.round->SetLogHolder(std::nullopt);
+  const bool full = throttle_->IsFull();
+  const std::vector<wal::SegmentInfo> segments = deps_.log->Segments();
+  Status status;
+  if (segments.size() > 1)
+    status = CatchBadAlloc([&] { return ReclaimSegments(segments, reclaimed); });
+  if (*reclaimed) {
+    uint64_t bytes = 0;
+    const uint64_t first_left = deps_.log->Segments().front().number;
+    for (const wal::SegmentInfo& segment : segments) {
+      if (segment.number < first_left) bytes += segment.file_bytes;
+    }
+    deps_.gate->GaveBack(bytes, deps_.log->live_bytes());
+  } else if (full && !deps_.round->held() && !deps_.rate_limiter->stopped()) {
+    deps_.gate->Open();  // Damage, or no room for a table: data goes on while there is room.
+  }
+  return status;
+}
+
+Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments, bool* reclaimed) {
+  if (segments[1].first_sequence > deps_.log->durable_sequence()) {
+    // Writers refused for space will not sync this segment, so this thread does.
+    if (!deps_.gauge->DataIsShort() && !requests_->RoomIsShort() && !throttle_->IsFull())
+      return Status::Ok();
+    CAIRN_RETURN_IF_ERROR(deps_.log->Flush(io::kNoDeadline));
+  }
+  const uint64_t first = segments.front().number;
+  const uint64_t last = LastToReclaim(segments);
+  if (last < first) {
+    static_cast<void>(IsHeld(first));  // By the parts of a large append.
+    return Status::Ok();
+  }
+  if (log_start_ <= last) {
+    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(sealer_->SealUpTo(last));
+    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
+    std::lock_guard lock(mutex_);
+    if (deps_.reader->pins().LowestOfParts() <= last) {
+      static_cast<void>(IsHeld(last));
+      return Status::Ok();
+    }
+    log_start_ = last + 1;
+  }
+  // No new reader begins in these segments: their live content is in tables, and readers of the
+  // whole log begin at log_start_. Earlier readers have them pinned.
+  uint64_t end = first;
+  while (end <= last && !IsHeld(end)) ++end;
+  if (end == first) return Status::Ok();
+  if (CAIRN_KEPT(kManifestBeforeRelease)) {
+    CAIRN_RETURN_IF_ERROR(
+        deps_.manifest->Edit([&](Manifest* next) { next->log_start_segment = end; }));
+  }
+  deps_.host->PublishHint();
+  deps_.round->KeepGoing(deps_.log->ReleaseBelow(end));
+  CAIRN_RETURN_IF_ERROR(dead_tables_->FreeRemoved(io::JoinPath(deps_.directory, kLogDirectory)));
+  deps_.counters->retired_segments.fetch_add(end - first, std::memory_order_relaxed);
+  *reclaimed = true;
+  return Status::Ok();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/background/table_hosts.h"
+
+#include "base/core/check.h"
+#include "engine/background/index_flusher.h"
+
+namespace cairn::engine {
+
+Status IndexTableHost::TakeSpace(uint64_t bytes) {
+  if (deps_.rate_limiter->working()) {
+    // A merge reads about what it writes.
+    CAIRN_RETURN_IF_ERROR(deps_.rate_limiter->Take(bytes, bytes));
+    CAIRN_RETURN_IF_ERROR(flusher_->FlushTreeIfDue());
+  }
+  return ReclaimTableHost::TakeSpace(bytes);
+}
+
+Status DataTableHost::TakeSpace(uint64_t bytes) {
+  const Status taken = deps_.ledger->Take(bytes, wal::Purpose::kData);
+  watcher_->OnRefused(taken);
+  return taken;
+}
+
+void DataTableHost::ReturnSpace(uint64_t bytes) {
+  ReclaimTableHost::ReturnSpace(bytes);
+  watcher_->OnFreed();
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device/gpu_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/core/align.h"
+#include "base/core/check.h"
+#include "base/core/mutation.h"
+#include "engine/config/constants.h"
+
+namespace cairn::engine {
+
+namespace {
+
+constexpr uint64_t kTold = sizeof(gpu::StripToGather) + sizeof(gpu::Fault);
+constexpr uint64_t kRowsAt = (kGpuGatherStrips * kTold + gpu::kDeviceAlignment - 1) /
+                             gpu::kDeviceAlignment * gpu::kDeviceAlignment;
+
+}  // namespace
+
+// The content of one room. Returns the room when nothing uses it any more.
+class GpuSource::Batch {
+ public:
+  explicit Batch(const GpuSource* source) : source_(*source) {}
+  ~Batch() { ReturnRoom(); }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+  void Swap(Batch* other) {
+    std::swap(staged_, other->staged_);
+    std::swap(rows_end_, other->rows_end_);
+    strips_.swap(other->strips_);
+  }
+
+  // How many more rows of this size fit.
+  uint64_t RowsLeft(uint64_t row_bytes) const {
+    if (staged_.bytes == 0) return std::max<uint64_t>(1, (kGpuGatherBytes - kRowsAt) / row_bytes);
+    if (strips_.size() == kGpuGatherStrips) return 0;
+    return (staged_.bytes - rows_end_) / row_bytes;
+  }
+  Status Add(const Slice& slice, uint32_t head, uint64_t first, uint64_t rows) {
+    const GroupView& view = source_.view_.groups[slice.group];
+    const Plane& plane = source_.model_.groups[view.group].planes[slice.plane];
+    const PlaneView& plane_view = view.planes[slice.plane];
+    const uint64_t bytes = rows * plane.row_bytes;
+    if (staged_.bytes == 0) {
+      CAIRN_ASSIGN_OR_RETURN(staged_, source_.pool_->Take(kRowsAt + bytes));
+      rows_end_ = kRowsAt;
+    }
+    const uint32_t index = source_.views_->IndexOf(slice.group, slice.plane);
+    const uint64_t begin = slice.begin + first;
+    new (Strips() + strips_.size()) gpu::StripToGather(gpu::DescribeStrip(
+        plane,
+        plane_view.layer_bases[slice.layer] + static_cast<int64_t>(head) * plane_view.head_stride,
+        staged_.on_device + rows_end_, source_.views_->View(index), index,
+        gpu::DescribeRows(view, begin, begin, begin + rows)));
+    std::byte* const into = slice.into + (head * slice.count + first) * plane.row_bytes;
+    strips_.push_back({into, rows_end_, bytes, slice.group});
+    rows_end_ = std::min(AlignUp(rows_end_ + bytes, uint64_t{gpu::kLargestUnit}), staged_.bytes);
+    return Status::Ok();
+  }
+  bool empty() const { return strips_.empty(); }
+
+  // Enqueues everything that was added.
+  Status Launch() {
+    gpu::Device& device = source_.waits_.device();
+    gpu::GatherSave gather;
+    gather.strips = Strips();
+    gather.views = source_.views_->on_device();
+    gather.faults = Faults();
+    gather.count = static_cast<uint32_t>(strips_.size());
+    if (CAIRN_KEPT(kGpuViewsCopied)) {
+      CAIRN_RETURN_IF_ERROR(device.StreamWait(staged_.stream, source_.views_->copied()));
+    }
+    CAIRN_RETURN_IF_ERROR(device.Launch(staged_.stream, gather));
+    const gpu::CopyPiece rows{staged_.pinned + kRowsAt, staged_.on_device + kRowsAt,
+                              rows_end_ - kRowsAt};
+    CAIRN_RETURN_IF_ERROR(device.Copy(staged_.stream, {&rows, 1}));
+    return device.Record(staged_.stream, staged_.copied);
+  }
+
+  // Waits for it, and copies the rows to their targets.
+  Status Collect() {
+    if (strips_.empty()) return Status::Ok();
+    if (CAIRN_KEPT(kGpuGathered)) {
+      CAIRN_RETURN_IF_ERROR(source_.waits_.For(staged_.copied, io::kNoDeadline));
+    }
+    for (size_t i = 0; i < strips_.size(); ++i) {
+      const Strip& strip = strips_[i];
+      if (Faults()[i] != gpu::Fault::kNone && CAIRN_KEPT(kGpuFaults)) {
+        return Status(StatusCode::kInvalidArgument,
+                      "kv view: group " + std::to_string(source_.view_.groups[strip.group].group) +
+                          ": the table on the device leads out of its blocks");
+      }
+      std::memcpy(strip.into, staged_.pinned + strip.rows_at, strip.bytes);
+    }
+    ReturnRoom();
+    return Status::Ok();
+  }
+
+ private:
+  struct Strip {
+    std::byte* into = nullptr;
+    uint64_t rows_at = 0;  // In the room.
+    uint64_t bytes = 0;
+    size_t group = 0;
+  };
+  gpu::StripToGather* Strips() const {
+    return reinterpret_cast<gpu::StripToGather*>(staged_.pinned);
+  }
+  gpu::Fault* Faults() const {
+    return reinterpret_cast<gpu::Fault*>(staged_.pinned +
+                                         kGpuGatherStrips * sizeof(gpu::StripToGather));
+  }
+  void ReturnRoom() {
+    if (staged_.bytes != 0) source_.pool_->Return(std::exchange(staged_, {}));
+    strips_.clear();
+  }
+
+  const GpuSource& source_;
+  DeviceStaging::Buffers staged_{};
+  uint64_t rows_end_ = 0;  // In the room.
+  std::vector<Strip> strips_;
+};
+
+Status GpuSource::Add(const Slice& slice, Batch* next, Batch* flying) const {
+  const Plane& plane = model_.groups[view_.groups[slice.group].group].planes[slice.plane];
+  for (uint32_t head = 0; head < plane.heads; ++head) {
+    for (uint64_t first = 0; first < slice.count;) {
+      const uint64_t rows = std::min(next->RowsLeft(plane.row_bytes), slice.count - first);
+      if (rows == 0) {
+        CAIRN_RETURN_IF_ERROR(next->Launch());
+        CAIRN_RETURN_IF_ERROR(flying->Collect());
+        next->Swap(flying);
+        continue;
+      }
+      CAIRN_RETURN_IF_ERROR(next->Add(slice, head, first, rows));
+      first += rows;
+    }
+  }
+  return Status::Ok();
+}
+
+Status GpuSource::Prepare() {
+  if (views_ != nullptr) return Status::Ok();
+  CAIRN_ASSIGN_OR_RETURN(views_, GpuViews::Make(&waits_, views_pool_, model_, view_, KvUse::kAppend,
+                                                [] { return Status::Ok(); }));
+  return Status::Ok();
+}
+
+Status GpuSource::Gather(std::span<const Slice> slices) const {
+  Batch next(this), flying(this);
+  for (const Slice& slice : slices) CAIRN_RETURN_IF_ERROR(Add(slice, &next, &flying));
+  if (!next.empty()) CAIRN_RETURN_IF_ERROR(next.Launch());
+  CAIRN_RETURN_IF_ERROR(flying.Collect());
+  return next.Collect();
+}
+
+// ---------------------------------------------------------------- the GPUs of a store
+
+struct GpuSources::Port {
+  Port(const Gpu& of, const io::World& world)
+      : gpu(of),
+        waits(of.device(), world.scheduler),
+        views(&waits,
+              {.bytes = kGpuStagingBytes, .kept_bytes = kGpuStagingKeptBytes, .kept = kGpuSlots}),
+        rows(&waits, {.bytes = kGpuGatherBytes,
+                      .kept_bytes = kGpuGatherBytes,
+                      .kept = kGpuGatherRoomsShare * world.scheduler->Cores()}) {}
+  const Gpu gpu;
+  const GpuWaits waits;
+  DeviceStaging views, rows;
+};
+
+GpuSources::GpuSources(std::span<const Gpu> gpus, const io::World& world) {
+  for (const Gpu& gpu : gpus) ports_.push_back(std::make_unique<Port>(gpu, world));
+}
+
+GpuSources::~GpuSources() = default;
+
+Result<std::shared_ptr<GpuSource>> GpuSources::Open(const ModelSpec& model, const KvView& view,
+                                                    uintptr_t ready) {
+  const auto port = std::find_if(ports_.begin(), ports_.end(), [&](const auto& one) {
+    return one->gpu.ordinal() == view.device;
+  });
+  if (view.memory != MemoryKind::kCuda || port == ports_.end()) {
+    return Status(StatusCode::kInvalidArgument, std::string("kv view: memory is ") +
+                                                    MemoryKindName(view.memory) + ", device is " +
+                                                    std::to_string(view.device) +
+                                                    "; the store has no such GPU (Options::gpus)");
+  }
+  const auto source = std::shared_ptr<GpuSource>(
+      new GpuSource(&(*port)->waits, &(*port)->views, &(*port)->rows, model, view));
+  CAIRN_RETURN_IF_ERROR(source->ready_.Adopt(ready));
+  return source;
+}
+
+void GpuSources::Clear() {
+  for (const auto& port : ports_) {
+    port->views.Clear();
+    port->rows.Clear();
+  }
+}
+
+}  // namespace cairn::engine

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/find/indexer.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/core/out_of_memory.h"
+#include "engine/config/constants.h"
+#include "engine/find/constants.h"
+#include "engine/tree/memory/reserved_names.h"
+
+namespace cairn::engine {
+
+// ---------------------------------------------------------------- opening and closing
+
+namespace {
+
+// Ids of objects say how many bytes of a row are used, which is no prompt. What is replayed goes
+// into another tree than this, or one that is nobody's yet: then the indexing looks.
+bool IsOfObject(const Tree& tree, const CommittedOp& append) {
+  if (append.origin == CommitOrigin::kReplay) return false;
+  const Node* const node = tree.FindNode(append.op.node);
+  return node != nullptr && IsReserved(node->ns);
+}
+
+std::span<const sstable::LiveTable> HintTables(const Manifest& manifest) {
+  for (const NamedIndex& index : manifest.named) {
+    if (index.name == kHintsName) return index.tables;
+  }
+  return {};
+}
+
+}  // namespace
+
+void Indexer::Open(const sstable::TableContext& tables, const Manifest& manifest) {
+  tables_ = tables;
+  {
+    const std::lock_guard lock(deps_.write->mutex());
+    appended_tokens_ = 0;
+    tokens_before_ = deps_.write->tree().counts().tokens;
+  }
+  if (const auto live = HintTables(manifest); !live.empty()) {
+    auto opened = Hints::Open(tables_, live, deps_.memory_bytes);
+    if (opened.ok()) {
+      MutexLock lock(&mutex_);
+      hints_ = flushed_hints_ = std::move(*opened);
+      flushed_sequence_ = manifest.index_sequence;
+      return;
+    }
+    Report("the index of prefixes is made anew: ", opened.status());
+  }
+  auto made = Hints::Open(tables_, {}, deps_.memory_bytes);
+  if (!made.ok()) {
+    Report("no prefix is indexed: ", made.status());
+    return;
+  }
+  rebuilding_ = deps_.write->tree().counts().nodes != 0;
+  MutexLock lock(&mutex_);
+  hints_ = std::move(*made);
+}
+
+// A store that has no manifest of its tree yet has all of it in the log.
+void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& manifest,
+                          bool unindexed) {
+  unindexed_ = unindexed;
+  if (tables_.files == nullptr) tables_ = tables;  // At the opening; searches read it.
+  const auto live = HintTables(manifest);
+  // The entries made from the log are in memory only: new hints would have to make them again.
+  {
+    MutexLock lock(&mutex_);
+    const bool goes_on = prepared_ != nullptr && prepared_ == hints_ && !lost_ &&
+                         manifest.index_sequence <= shown_sequence_ &&
+                         std::ranges::equal(live, prepared_tables_);
+    if (goes_on) return;
+  }
+  prepared_ = nullptr;
+  if (live.empty() && !manifest.index.empty()) return;
+  static_cast<void>(CatchBadAlloc([&] {
+    prepared_tables_.assign(live.begin(), live.end());
+    auto opened = Hints::Open(tables, live, deps_.memory_bytes);
+    if (opened.ok()) prepared_ = std::move(*opened);
+    return opened.status();
+  }));
+}
+
+void Indexer::Show() noexcept {
+  changes_.fetch_add(1);
+  MutexLock lock(&mutex_);
+  digests_.Clear();
+  shown_sequence_ = refreshed_sequence_;
+  if (hints_ != nullptr && hints_ == prepared_) {
+    for (const auto& [node, from] : refreshed_new_) {
+      const auto noted = noted_.find(node);
+      if (noted != noted_.end()) noted->second = std::min(noted->second, from);
+    }
+    noted_.merge(refreshed_new_);
+    if (refresh_lost_) lost_ = true;
+  } else {
+    hints_ = prepared_;
+    noted_.swap(refreshed_);
+    lost_ = refresh_lost_;
+  }
+  refreshed_.clear();
+  refreshed_new_.clear();
+}
+
+void Indexer::Start() {
+  const std::shared_ptr<Hints> hints = this->hints();
+  if (hints == nullptr) return;
+  thread_ = std::make_unique<io::Executor>(*deps_.write->world.scheduler, "cairn-hints", 1,
+                                           io::ThreadPriority::kBackground);
+  if (rebuilding_) {
+    thread_->Post([this] { Rebuild(); });
+  } else if (!hints->filter_ready()) {
+    // Without a filter a search asks the hints themselves.
+    thread_->Post([this, hints] {
+      const Status filled =
+          CatchBadAlloc([&] { return hints->FillFilter([this] { return !stopping_; }); });
+      if (filled.code() == StatusCode::kCorruption) Discard(*hints, filled);
+    });
+  }
+  // After a crash nodes are behind. Each search indexes some; this thread indexes them without one.
+  if (behind() != 0 && !deps_.write->options->read_only) {
+    thread_->Post([this] { CatchUpAll([this] { return !stopping_; }); });
+  }
+}
+
+void Indexer::Stop() {
+  stopping_ = true;
+  flushed_.fetch_add(1);
+  deps_.write->world.scheduler->WakeAll(flushed_);
+  if (thread_ != nullptr) thread_->Stop();
+}
+
+std::shared_ptr<Hints> Indexer::hints() const {
+  MutexLock lock(&mutex_);
+  return hints_;
+}
+
+// Their tables are files of nobody from the next manifest on, and go at the next opening.
+void Indexer::Discard(const Hints& hints, const Status& why) {
+  auto made = CatchBadAlloc([&] { return Hints::Open(tables_, {}, deps_.memory_bytes); });
+  {
+    MutexLock lock(&mutex_);
+    if (hints_.get() != &hints) return;  // Others met it, too.
+    lost_ = true;
+    if (!made.ok()) return;  // Keep the damaged ones: their whole blocks still help.
+    hints_ = std::move(*made);
+    digests_.Clear();
+  }
+  if (deps_.write->options->read_only) return;  // The manifest that it reads next names others.
+  deps_.write->host->WakeSpaceThread();         // The next tree flush begins to make them.
+  Report("the index of prefixes is made anew: ", why);
+}
+
+// Without memory the line is dropped: it is not worth ending the thread.
+void Indexer::Report(const char* what, const Status& why) {
+  static_cast<void>(CatchBadAlloc([&] { deps_.tell(what + why.ToString()); }));
+}
+
+// ---------------------------------------------------------------- noting
+
+// A replay begins behind the manifest: until then the namespaces were what it says. What a
+// failed log took back is another node's number, or has other tokens, from now on.
+void Indexer::OnReplay(uint64_t after_sequence) {
+  changes_.fetch_add(1);
+  if (deps_.write->options->read_only) {
+    // Those of a refresh that was not shown. A reader has the namespaces as they are shown.
+    MutexLock lock(&mutex_);
+    digests_.Clear();
+    refreshed_.clear();
+    refreshed_new_.clear();
+    refresh_lost_ = false;
+    refreshed_sequence_ = after_sequence;
+    return;
+  }
+  // Nodes that were found to be gone may exist again.
+  const wal::Log* const log = deps_.write->log;
+  if (log != nullptr && forgotten_ > log->durable_sequence()) lost_ = true;
+  const std::lock_guard commit(deps_.write->mutex());
+  MutexLock lock(&mutex_);
+  digests_.Clear();
+  for (const auto& [name, use] : deps_.write->tree().namespaces()) {
+    if (use.policy.index == Index::kNone) not_indexed_.insert(name);
+  }
+}
+
+void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
+  const Op& op = committed.op;
+  try {
+    switch (op.kind) {
+      case OpKind::kAppend:
+        committed.VisitRanges([&](uint64_t, uint32_t lane, uint64_t, uint64_t count) {
+          if (lane == kTokenLane) appended_tokens_ += count;
+        });
+        if (IsOfObject(deps_.write->tree(), committed)) return;
+        return RecordChange(op.node, op.position, committed.sequence);
+      case OpKind::kJoin: return RecordChange(op.node, 0, committed.sequence);
+      case OpKind::kTrim: return OnTrim(op.node, op.position);
+      case OpKind::kRewind:
+        if ((op.flags & kOpInPlace) != 0) OnTrim(op.node, op.position);
+        return;
+      case OpKind::kNamespace: return OnPolicy(op);
+      default: return;
+    }
+  } catch (const std::bad_alloc&) {
+    MutexLock lock(&mutex_);
+    if (deps_.write->options->read_only) {
+      refresh_lost_ = true;
+    } else {
+      lost_ = true;
+    }
+  }
+}
+
+void Indexer::RecordChange(uint64_t node, uint64_t from, uint64_t sequence) {
+  MutexLock lock(&mutex_);
+  if (!deps_.write->options->read_only) {
+    if (noted_.size() >= kNotedMax && !noted_.contains(node)) {
+      lost_ = true;
+    } else {
+      RecordIn(&noted_, node, from);
+    }
+    return;
+  }
+  refreshed_sequence_ = std::max(refreshed_sequence_, sequence);
+  if (refreshed_.size() >= kNotedMax && !refreshed_.contains(node)) {
+    refresh_lost_ = true;
+    return;
+  }
+  RecordIn(&refreshed_, node, from);
+  if (sequence > shown_sequence_) RecordIn(&refreshed_new_, node, from);
+}
+
+void Indexer::RecordIn(Noted* noted, uint64_t node, uint64_t from) {
+  const auto [entry, is_new] = noted->try_emplace(node, from);
+  entry->second = std::min(entry->second, from);
+}
+
+void Indexer::OnTrim(uint64_t node, uint64_t position) {
+  changes_.fetch_add(1);
+  MutexLock lock(&mutex_);
+  digests_.Trim(node, position);
+}
+
+void Indexer::OnPolicy(const Op& op) {
+  if (deps_.write->options->read_only) return;  // Its writer knows.
+  MutexLock lock(&mutex_);
+  if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {
+    not_indexed_.insert(op.ns);
+  } else if (not_indexed_.erase(op.ns) != 0) {
+    lost_ = true;  // Its present content is to be indexed.
+  }
+}
+
+uint64_t Indexer::behind() const {
+  MutexLock lock(&mutex_);
+  return noted_.size() + in_work_;
+}
+
+bool Indexer::complete() const {
+  return hints() != nullptr && !rebuilding_ && !lost_ && behind() == 0;
+}
+
+}  // namespace cairn::engine
