@@ -195,14 +195,20 @@ void SparseSessionState::Destroy(SparseSessionState* state) {
 
 SparseSessionState::~SparseSessionState() {
   reads_.Pause();
+  bool is_lost = false;
   for (const Layer& layer : layers_) {
-    if (layer.has_event) is_lost_ |= !waits_.For(layer.ended, io::kNoDeadline).ok();
+    if (layer.has_event) is_lost |= !waits_.For(layer.ended, io::kNoDeadline).ok();
   }
-  if (has_replayed_event_) is_lost_ |= !waits_.For(replayed_, io::kNoDeadline).ok();
-  // Memory that kernels may still read is never reused.
+  if (has_replayed_event_) is_lost |= !waits_.For(replayed_, io::kNoDeadline).ok();
+  {
+    const io::Turn::Holder turn(&enqueue_turn_);
+    is_lost_ |= is_lost;
+  }
+  // Memory that kernels may still read is never reused. Until it has left the pool, another session
+  // that evicts asks for its tables.
   if (is_lost_) {
-    if (memory_ != nullptr) memory_->Leak();
     arena_->pool().Abandon(this);
+    if (memory_ != nullptr) memory_->Leak();
   } else {
     arena_->pool().Leave(this);
   }
