@@ -56,6 +56,8 @@ LaunchShape ShapeOf(const SelectChunks& k) {
 
 LaunchShape ShapeOf(const RebuildKeys& k) { return OfWarps(k.pairs * k.most, 0); }
 
+LaunchShape ShapeOf(const RotateKeys& k) { return OfWarps(k.count, RotateKeys::kSharedBytes); }
+
 LaunchShape ShapeOf(const RebuildLowRank& k) {
   return {.blocks = std::max(1u, k.pairs * k.most),
           .threads = kBlockThreads,

@@ -14,6 +14,7 @@
 #include "gpu/kernels/rebuild_keys.h"
 #include "gpu/kernels/rebuild_low_rank.h"
 #include "gpu/kernels/resolve_slots.h"
+#include "gpu/kernels/rotate_keys.h"
 #include "gpu/kernels/score_chunks.h"
 #include "gpu/kernels/select_chunks.h"
 
@@ -31,7 +32,8 @@ namespace cairn::gpu {
   X(ScoreChunks)             \
   X(SelectChunks)            \
   X(RebuildKeys)             \
-  X(RebuildLowRank)
+  X(RebuildLowRank)          \
+  X(RotateKeys)
 
 enum class Kernel : uint16_t {
 #define CAIRN_KERNEL_NUMBER(name) k##name,
@@ -70,7 +72,8 @@ inline constexpr uint32_t kBlocksOf<ScoreChunks> = 4;
 template <>
 inline constexpr uint32_t kBlocksOf<SelectChunks> = 2;
 
-// The shape of a launch: a warp for each frame, each strip, each piece, each chunk that is rebuilt;
+// The shape of a launch: a warp for each frame, each strip, each piece, each chunk that is rebuilt,
+// each frame's rows that are turned;
 // a thread for each entry; a block for each row of slots, each tile, each pair, each chunk of low
 // rank.
 LaunchShape ShapeOf(const DecodeScatter& k);
@@ -84,5 +87,6 @@ LaunchShape ShapeOf(const ScoreChunks& k);
 LaunchShape ShapeOf(const SelectChunks& k);
 LaunchShape ShapeOf(const RebuildKeys& k);
 LaunchShape ShapeOf(const RebuildLowRank& k);
+LaunchShape ShapeOf(const RotateKeys& k);
 
 }  // namespace cairn::gpu

@@ -149,4 +149,27 @@ void ScatterSlice(const Plane& plane, const PlaneView& view, uint32_t layer_inde
                    from_first);
 }
 
+void ScatterTurned(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                   const PositionMap& map, const std::byte* from, uint64_t from_count,
+                   uint64_t from_first, const std::function<void(const RowRun&)>& turn) {
+  CAIRN_CHECK(from_first + map.count() <= from_count);
+  std::byte* const base = view.layer_bases[layer_index];
+  const std::span<const PositionMap::Entry> entries = map.entries();
+  const auto row_bytes = static_cast<ptrdiff_t>(plane.row_bytes);
+  const auto element_bytes = static_cast<ptrdiff_t>(DtypeBytes(plane.dtype));
+  const auto head_bytes = static_cast<ptrdiff_t>(from_count) * row_bytes;
+  const ptrdiff_t element_stride = view.element_stride == 0 ? element_bytes : view.element_stride;
+  for (uint64_t first = 0; first < entries.size();) {
+    const uint64_t run = RunLength(entries, first);
+    turn({.first = first,
+          .count = run,
+          .from = {from + static_cast<ptrdiff_t>(from_first + first) * row_bytes, row_bytes,
+                   head_bytes, element_bytes},
+          .into = {base + entries[first].block * view.block_stride +
+                       entries[first].slot * view.token_stride,
+                   view.token_stride, view.head_stride, element_stride}});
+    first += run;
+  }
+}
+
 }  // namespace cairn

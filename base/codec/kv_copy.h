@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "base/codec/rotary_table.h"
 #include "cairn/kv_view.h"
 
 namespace cairn {
@@ -44,5 +46,17 @@ void GatherSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index
 void ScatterSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
                   const PositionMap& map, const std::byte* from, uint64_t from_count,
                   uint64_t from_first);
+
+// Rows of all heads of `count` positions, from the map's entry `first` on, whose places in the view
+// follow each other.
+struct RowRun {
+  uint64_t first = 0, count = 0;
+  RotaryRows<const std::byte> from{};
+  RotaryRows<std::byte> into{};
+};
+// As ScatterSlice, but `turn` writes the rows: it is called for one run after the other.
+void ScatterTurned(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                   const PositionMap& map, const std::byte* from, uint64_t from_count,
+                   uint64_t from_first, const std::function<void(const RowRun&)>& turn);
 
 }  // namespace cairn

@@ -93,6 +93,7 @@
   X(kProveTable, "ordering", "the log is given back for a table that was not read again")        \
   X(kGpuReady, "wait", "memory of a GPU is used before its owner has ended with it")             \
   X(kGpuViewsCopied, "wait", "pages are unpacked before the tables are there")                   \
+  X(kGpuTurnsCopied, "wait", "keys are turned by what is not on the GPU yet")                     \
   X(kGpuLayerBehind, "wait", "a layer's event does not wait for what writes the layer")          \
   X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
   X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \

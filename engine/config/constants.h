@@ -82,6 +82,10 @@ inline constexpr uint64_t kSlabKeptShare = 32;
 inline constexpr uint32_t kPrefetchesMax = 64;
 inline constexpr uint64_t kPrefetchShare = 2;
 
+// Positions whose turns a shifted restore makes at once. Those of 64 pairs take 32 KiB, which stay
+// in a core's cache while the rows of a page are turned.
+inline constexpr uint64_t kTurnTokens = 64;
+
 // How max_memory_bytes is divided (engine/config/memory_parts.h): shares of what the hot tail and
 // staging leave, which is at least a quarter of it. The page cache gets at least a quarter, and
 // uses what the others do not.

@@ -23,7 +23,12 @@ Status BranchReads::RestoreMany(std::span<RestoreItem> items, uint64_t timeout_n
   CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
   for (const RestoreItem& item : items) {
     // A failure belongs to the tickets that it ended.
-    if (item.node == NodeId{}) static_cast<void>(coalesced_->Flush(item.branch));
+    if (item.node == NodeId{} && item.sources.empty()) {
+      static_cast<void>(coalesced_->Flush(item.branch));
+    }
+    for (const RestoreSource& source : item.sources) {
+      if (source.node == NodeId{}) static_cast<void>(coalesced_->Flush(source.branch));
+    }
   }
   reader_.Restore(items, deps_.lifecycle->Deadline(timeout_ns));
   return Status::Ok();
@@ -31,8 +36,7 @@ Status BranchReads::RestoreMany(std::span<RestoreItem> items, uint64_t timeout_n
 
 Result<RestoreResult> BranchReads::RestoreLayers(BranchId id, const RestoreRequest& request,
                                                  LayerWords* layers, const TicketState* ticket) {
-  RestoreItem item{
-      .branch = id, .request = request, .shift = 0, .layers = layers, .ticket = ticket};
+  RestoreItem item{.branch = id, .request = request, .layers = layers, .ticket = ticket};
   CAIRN_RETURN_IF_ERROR(RestoreMany({&item, 1}, request.timeout_ns));
   CAIRN_RETURN_IF_ERROR(item.status);
   return std::move(item.result);

@@ -37,7 +37,8 @@ void FileTier::AddRecords() {
       if (item.HasRecord(k)) continue;
       const RecordJob& record = item.plan.jobs[k];
       uint64_t first = UINT64_MAX;
-      for (const RecordPiece& piece : record.pieces) first = std::min(first, piece.begin);
+      for (const RecordPiece& piece : record.pieces)
+        first = std::min(first, piece.Target(piece.begin));
       jobs_.push_back({record.location.segment, ReadJob::Kind::kRecord,
                        uint64_t{record.location.offset} + record.read_offset, record.read_bytes,
                        first, k, i});
@@ -59,8 +60,8 @@ void FileTier::AddFragments() {
       const bool small = open.small();
       jobs_.push_back({open.piece.table, small ? ReadJob::Kind::kFragment : ReadJob::Kind::kEntries,
                        small ? fragment.offset : fragment.entries_offset,
-                       small ? fragment.bytes() : fragment.entries_bytes(), open.piece.begin, k,
-                       i});
+                       small ? fragment.bytes() : fragment.entries_bytes(),
+                       open.piece.Target(open.piece.begin), k, i});
     }
   }
   std::stable_sort(jobs_.begin() + first, jobs_.end(), LiesBefore);

@@ -49,6 +49,17 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request,
   large_ = frame_bytes > cache->passing_bytes();
 }
 
+Result<std::unique_ptr<HostSink>> HostSink::Make(const RestorePlan& plan,
+                                                 const RestoreRequest& request,
+                                                 const RecordDeps& records, LayerWords* layers,
+                                                 std::span<const OpenPiece> open, PageCache* cache,
+                                                 bool ahead, std::optional<HeadOfPlane> only) {
+  std::unique_ptr<HostSink> sink(
+      new HostSink(plan, request, records, layers, open, cache, ahead, only));
+  CAIRN_ASSIGN_OR_RETURN(sink->turns_, KeyTurns::Make(plan));
+  return sink;
+}
+
 Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
   const auto kv = [this](const RecordPiece& piece, const LaneRange& range,
                          const ReadRecord& record) { return RecordKv(piece, range, record); };
@@ -63,14 +74,14 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
   const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
   const auto scatter = [&](const KvLayout::Slice& slice, uint32_t layer, const std::byte* rows) {
     Plane plane = target->group->planes[slice.plane];
-    const uint64_t first = piece.begin - range.begin;
+    SourceRows wanted{rows, range.count, piece.begin - range.begin, piece.begin, piece.shift};
     if (!only_.has_value()) {
-      ScatterSlice(plane, view.planes[slice.plane], layer, map, rows, range.count, first);
+      Place(*target, layer, slice.plane, map, wanted);
       delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
     } else if (only_->plane == slice.plane) {
       plane.heads = 1;
-      ScatterHead(*target, {layer, slice.plane, only_->head}, map,
-                  {rows + only_->head * SliceBytes(plane, range.count), range.count, first});
+      wanted.rows += only_->head * SliceBytes(plane, range.count);
+      PlaceHead(*target, {layer, slice.plane, only_->head}, map, wanted);
       delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
     }
     if (slice.plane + 1 == target->group->planes.size()) {
@@ -178,16 +189,33 @@ uint64_t HostSink::Scatter(const FrameJob& job, std::span<const std::byte> raw) 
   return 0;
 }
 
-// `at` is in terms of the view.
-void HostSink::ScatterHead(const LayerCounts::Target& target, const HeadSlice& at,
-                           const PositionMap& map, const HeadRows& rows) {
+void HostSink::Place(const LayerCounts::Target& target, uint32_t layer, uint32_t plane,
+                     const PositionMap& map, const SourceRows& rows) const {
+  PlaceRows(target.group->planes[plane], target.view->planes[plane], layer, map, rows,
+            turns_->Find(target.view->group, plane, rows.shift));
+}
+
+void HostSink::PlaceHead(const LayerCounts::Target& target, const HeadSlice& at,
+                         const PositionMap& map, const SourceRows& rows) const {
   Plane plane = target.group->planes[at.plane];
   plane.heads = 1;
   PlaneView one = target.view->planes[at.plane];
   std::byte* const base =
       one.layer_bases[at.layer] + static_cast<int64_t>(at.head) * one.head_stride;
   one.layer_bases = {&base, 1};
-  ScatterSlice(plane, one, 0, map, rows.rows, rows.count, rows.first);
+  PlaceRows(plane, one, 0, map, rows, turns_->Find(target.view->group, at.plane, rows.shift));
+}
+
+void HostSink::PlaceRows(const Plane& plane, const PlaneView& view, uint32_t layer,
+                         const PositionMap& map, const SourceRows& rows,
+                         const KeyTurns::Shifted* turns) {
+  if (turns == nullptr) {
+    ScatterSlice(plane, view, layer, map, rows.rows, rows.count, rows.first);
+    return;
+  }
+  ScatterTurned(plane, view, layer, map, rows.rows, rows.count, rows.first, [&](const RowRun& run) {
+    turns->Turn(run, rows.position + run.first, plane.heads);
+  });
 }
 
 uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw) {
@@ -199,8 +227,8 @@ uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw
   const GroupView& view = *target->view;
   const uint32_t layer = at.layer - view.layer_begin;
   const PositionMap map(view, open.piece.Target(page.begin), page.end - page.begin);
-  ScatterHead(*target, {layer, at.plane, at.head}, map,
-              {raw.data(), page.rows, page.begin - page.page_begin});
+  PlaceHead(*target, {layer, at.plane, at.head}, map,
+            {raw.data(), page.rows, page.begin - page.page_begin, page.begin, open.piece.shift});
   Plane plane = target->group->planes[at.plane];
   plane.heads = 1;
   const uint64_t bytes = SliceBytes(plane, map.count());

@@ -8,6 +8,7 @@
 
 #include "base/codec/kv_copy.h"
 #include "engine/commit/kv_layout.h"
+#include "engine/restore/plan/key_turns.h"
 #include "engine/restore/plan/layer_counts.h"
 #include "engine/restore/plan/layer_words.h"
 #include "engine/restore/plan/page_cache.h"
@@ -22,9 +23,12 @@ class HostSink final : public RestoreSink {
   // `open`: all fragments whose frames will come; their entries may be filled in meanwhile.
   // `layers` null: progress is not reported. `cache` null: no frame is kept. `ahead`: a prefetch,
   // which has no target; everything is unpacked for the cache alone. `only`: see RestoreItem.
-  HostSink(const RestorePlan& plan, const RestoreRequest& request, const RecordDeps& records,
-           LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead,
-           std::optional<HeadOfPlane> only);
+  // kInvalidArgument: see KeyTurns::Make.
+  static Result<std::unique_ptr<HostSink>> Make(const RestorePlan& plan,
+                                                const RestoreRequest& request,
+                                                const RecordDeps& records, LayerWords* layers,
+                                                std::span<const OpenPiece> open, PageCache* cache,
+                                                bool ahead, std::optional<HeadOfPlane> only);
 
   Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
   Status Frame(const FrameJob& job, const ReadBytes& stored) override;
@@ -41,19 +45,32 @@ class HostSink final : public RestoreSink {
   Delivered delivered() const override { return delivered_.Total(); }
 
  private:
+  HostSink(const RestorePlan& plan, const RestoreRequest& request, const RecordDeps& records,
+           LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead,
+           std::optional<HeadOfPlane> only);
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record);
   Status Unpack(const FrameJob& job, std::span<const std::byte> stored,
                 std::span<std::byte> raw) const;
   // Scatters an unpacked frame. Returns the KV bytes that were wanted of it.
   uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
-  // Rows of one head, of `count` positions, of which those from `first` on are wanted.
-  struct HeadRows {
+  // Rows of `count` positions, of which those from `first` on are wanted; the first of these is
+  // `position` of its source, and its shift.
+  struct SourceRows {
     const std::byte* rows;
     uint64_t count, first;
+    uint64_t position;
+    int64_t shift;
   };
-  static void ScatterHead(const LayerCounts::Target& target, const HeadSlice& at,
-                          const PositionMap& map, const HeadRows& rows);
+  // To their places, turned where they must be. `layer` is that of the view.
+  void Place(const LayerCounts::Target& target, uint32_t layer, uint32_t plane,
+             const PositionMap& map, const SourceRows& rows) const;
+  static void PlaceRows(const Plane& plane, const PlaneView& view, uint32_t layer,
+                        const PositionMap& map, const SourceRows& rows,
+                        const KeyTurns::Shifted* turns);
+  // The same for one head alone.
+  void PlaceHead(const LayerCounts::Target& target, const HeadSlice& at, const PositionMap& map,
+                 const SourceRows& rows) const;
   static Result<std::span<std::byte>> Room(const ReadBytes& read, uint64_t bytes);
   PageCache::Admission Admit(const PageName& name, uint64_t bytes);
 
@@ -61,6 +78,7 @@ class HostSink final : public RestoreSink {
   const TokenRows tokens_;
   LayerWords* const layers_;
   const std::span<const OpenPiece> open_;
+  std::unique_ptr<KeyTurns> turns_;
   LayerCounts counts_;
   PageCache* const cache_;
   const bool ahead_;

@@ -25,20 +25,6 @@ namespace cairn::engine {
 
 namespace {
 
-Status CheckProgress(const RestoreItem& item) {
-  if (item.layers == nullptr || !item.layers->wanted()) return Status::Ok();
-  const KvView* const into = item.request.into;
-  size_t layers = 0;
-  for (size_t i = 0; into != nullptr && i < into->groups.size(); ++i) {
-    layers += into->groups[i].planes[0].layer_bases.size();
-  }
-  const size_t words = item.layers->words().size();
-  if (words >= layers) return Status::Ok();
-  return Status(StatusCode::kInvalidArgument, "progress has room for " + std::to_string(words) +
-                                                  " layers; the view has " +
-                                                  std::to_string(layers));
-}
-
 // Fills a read-ahead buffer through the pipeline.
 class ReadAheadHost final : public PipelineHost {
  public:
@@ -174,7 +160,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
   const std::vector<size_t> pending = std::exchange(attempt->pending, {});
   const bool again = std::exchange(attempt->again, true);
   std::vector<ItemRun> runs(pending.size());
-  std::vector<std::unique_ptr<Pins::Pin>> pins(pending.size());
+  std::vector<Pinned> pins;
   std::vector<uint64_t> hashes;
   for (size_t i = 0; i < pending.size(); ++i) {
     RestoreItem& item = attempt->items[pending[i]];
@@ -185,7 +171,7 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
       planned = Status(StatusCode::kStale,
                        "the writer has moved what was to be read, after some layers were told of");
     } else {
-      planned = PlanItem(&item, &run, &pins[i]);
+      planned = PlanItem(&item, &run, &pins);
     }
     if (!planned.ok()) {
       run.outcome.End(planned);
@@ -220,32 +206,6 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
     }
   }
   return first;
-}
-
-namespace {
-
-Pins::Holder HolderOf(const RestoreItem& item) {
-  if (item.node != NodeId{}) return {Pins::Of::kNode, static_cast<uint64_t>(item.node)};
-  return {Pins::Of::kBranch, static_cast<uint64_t>(item.branch)};
-}
-
-}  // namespace
-
-Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin) {
-  RestorePlan plan;
-  const ReaderHost::Visitor visit = [&](const Tree& tree, const Head& head) {
-    if (item->may_plan) CAIRN_RETURN_IF_ERROR(item->may_plan(tree));
-    CAIRN_ASSIGN_OR_RETURN(plan, PlanRestore(tree, head, item->request, item->shift));
-    *pin = pins_.Take(HolderOf(*item), plan);
-    return Status::Ok();
-  };
-  CAIRN_RETURN_IF_ERROR(item->node != NodeId{}
-                            ? deps_.host->VisitNode(item->node, visit)
-                            : deps_.host->VisitBranch(item->branch, /*used=*/true, visit));
-  CAIRN_RETURN_IF_ERROR(CheckProgress(*item));
-  run->plan = std::move(plan);
-  run->outcome.ticket = item->ticket;
-  return Status::Ok();
 }
 
 void Reader::ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
@@ -360,9 +320,9 @@ Status Reader::OpenItem(const RestoreRequest& request, LayerWords* layers, ReadF
     return Status::Ok();
   }
   const bool keeps = why != ReadFor::kSpace && !run->only.has_value();
-  run->sink = std::make_unique<HostSink>(run->plan, request, Records(), layers, run->open,
-                                         keeps ? &page_cache_ : nullptr, why == ReadFor::kPrefetch,
-                                         run->only);
+  CAIRN_ASSIGN_OR_RETURN(run->sink, HostSink::Make(run->plan, request, Records(), layers, run->open,
+                                                   keeps ? &page_cache_ : nullptr,
+                                                   why == ReadFor::kPrefetch, run->only));
   return Status::Ok();
 }
 

@@ -162,7 +162,8 @@ class Reader {
 
  private:
   struct Attempt;
-  Status PlanItem(RestoreItem* item, ItemRun* run, std::unique_ptr<Pins::Pin>* pin);
+  using Pinned = std::unique_ptr<Pins::Pin>;
+  Status PlanItem(RestoreItem* item, ItemRun* run, std::vector<Pinned>* pins);
   Status TryItems(Attempt* attempt, uint64_t* places);
   void ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item);
   void CountFailed(StatusCode code);

@@ -17,6 +17,7 @@ namespace cairn::testing {
 namespace {
 
 using engine::RestoreItem;
+using engine::RestoreSource;
 
 constexpr uint32_t kLayers = 3, kHeads = 2, kRow = 32;
 
@@ -24,6 +25,7 @@ ModelSpec SmallModel() {
   ModelSpec model;
   model.identity.name = "small";
   model.groups.push_back(LayerGroup::FullAttention(kLayers, kHeads, kRow / 2, Dtype::kBf16));
+  model.groups[0].planes[0].rotary = {.state = RotaryState::kNone};  // The same at any position.
   return model;
 }
 
@@ -99,14 +101,18 @@ class RestoreManyTest : public ::testing::Test {
     EXPECT_OK(branch);
     return *branch;
   }
+  RestoreSource Source(const std::string& name, uint64_t begin, uint64_t end, uint64_t target) {
+    return {.branch = Find(name).id(),
+            .begin = begin,
+            .end = end,
+            .shift = static_cast<int64_t>(target - begin)};
+  }
   // Positions [begin, end) of the branch, to where the view has `target`.
   RestoreItem Item(const std::string& name, uint64_t begin, uint64_t end, uint64_t target,
                    const Rows& rows) {
-    RestoreItem item{.branch = Find(name).id()};
-    item.request.begin = begin;
-    item.request.end = end;
+    RestoreItem item;
+    item.sources = {Source(name, begin, end, target)};
     item.request.into = rows.view();
-    item.shift = static_cast<int64_t>(target - begin);
     return item;
   }
   Status RestoreMany(std::span<RestoreItem> items, uint64_t timeout_ns = UINT64_MAX) {
@@ -153,9 +159,11 @@ TEST_F(RestoreManyTest, PiecesLandWhereTheirShiftSays) {
     ASSERT_OK(RestoreMany(items));
     for (const RestoreItem& item : items) {
       ASSERT_OK(item.status);
-      const uint64_t count = item.request.end - item.request.begin;
-      EXPECT_EQ(count * model_.token_bytes(), item.result.bytes);
-      EXPECT_EQ(std::vector<uint64_t>{item.request.end}, item.result.kv_ends);
+      const RestoreSource& source = item.sources[0];
+      EXPECT_EQ((source.end - source.begin) * model_.token_bytes(), item.result.bytes);
+      const uint64_t end = source.end + static_cast<uint64_t>(source.shift);
+      EXPECT_EQ(end, item.result.end);
+      EXPECT_EQ(std::vector<uint64_t>{end}, item.result.kv_ends);
     }
     ExpectRows("one", 50, 150, 1000, rows);
     ExpectRows("two", 700, 4100, 1100, rows);
@@ -182,8 +190,8 @@ TEST_F(RestoreManyTest, ANodeIsASource) {
   for (int from = 0; from < 2; ++from) {
     Rows rows(0, 400);
     RestoreItem item = Item("one", 0, 200, 30, rows);
-    item.branch = {};
-    item.node = path.back().node;
+    item.sources[0].branch = {};
+    item.sources[0].node = path.back().node;
     ASSERT_OK(RestoreMany({&item, 1}));
     ASSERT_OK(item.status);
     ExpectRows("one", 0, 200, 30, rows);
@@ -192,7 +200,7 @@ TEST_F(RestoreManyTest, ANodeIsASource) {
   }
   Rows rows(0, 400);
   RestoreItem item = Item("one", 0, 200, 30, rows);
-  item.node = NodeId{4711};
+  item.sources[0].node = NodeId{4711};
   ASSERT_OK(RestoreMany({&item, 1}));
   EXPECT_FAILS(item.status, StatusCode::kNotFound, "there is no node 4711");
 }
@@ -204,16 +212,16 @@ TEST_F(RestoreManyTest, AShiftMayLeadOutOfTheRoom) {
     Rows rows(100, 50);
     std::vector<RestoreItem> items = {Item("one", 0, 300, 0, rows), Item("one", 0, 300, 0, rows),
                                       Item("one", 0, 300, 0, rows)};
-    items[0].shift = -100;  // [200, 250) lands in [100, 150).
+    items[0].sources[0].shift = -100;  // [200, 250) lands in [100, 150).
     ASSERT_OK(RestoreMany(std::span(items).first(1)));
     ASSERT_OK(items[0].status);
     ExpectRows("one", 200, 250, 100, rows);
-    EXPECT_EQ(std::vector<uint64_t>{250}, items[0].result.kv_ends);
-    items[1].shift = 120;  // [0, 30) lands in [120, 150).
+    EXPECT_EQ(std::vector<uint64_t>{150}, items[0].result.kv_ends);
+    items[1].sources[0].shift = 120;  // [0, 30) lands in [120, 150).
     ASSERT_OK(RestoreMany(std::span(items).subspan(1, 1)));
     ASSERT_OK(items[1].status);
     ExpectRows("one", 0, 30, 120, rows);
-    items[2].shift = INT64_MIN;  // Nothing of it has room.
+    items[2].sources[0].shift = INT64_MIN;  // Nothing of it has room.
     ASSERT_OK(RestoreMany(std::span(items).subspan(2, 1)));
     ASSERT_OK(items[2].status);
     EXPECT_EQ(0u, items[2].result.bytes);
@@ -264,6 +272,12 @@ TEST_F(RestoreManyTest, EachHasItsOwnStatus) {
   EXPECT_EQ(after.restores_failed_corruption, before.restores_failed_corruption + 1);
   ExpectRows("one", 0, 300, 0, rows);
   ExpectRows("one", 10, 20, 1000, rows);
+  // As sources of one item they share their fate; the damage is named where it would have come.
+  RestoreItem both;
+  both.sources = {Source("one", 0, 300, 500), Source("two", 0, 300, 800)};
+  both.request.into = rows.view();
+  ASSERT_OK(RestoreMany({&both, 1}));
+  EXPECT_FAILS(both.status, StatusCode::kCorruption, "restorable up to position 800");
 }
 
 // One ends in the middle of its reads, or before them; the other one comes whole.

@@ -24,7 +24,7 @@ void AllRounds(gpu::Device& device, uint64_t seed, uint64_t count) {
   for (const Round round :
        {DecodeScatterRound, DamagedFramesRound, LostTableRound, GatherSaveRound, GatherStepRound,
         CheckTableRound, ResolveSlotsRound, GatherPiecesRound, ScoreChunksRound, SelectChunksRound,
-        RebuildKeysRound, RebuildLowRankRound}) {
+        RebuildKeysRound, RebuildLowRankRound, RotateKeysRound}) {
     for (uint64_t i = 0; i < count; ++i) ASSERT_EQ(round(*machine, seed + i), "") << i;
   }
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/codec/kv_copy.h"
+#include "base/codec/rotary.h"
 #include "base/core/check.h"
 #include "tests/base/kv_samples.h"
 #include "tests/gpu/paged_case.h"
@@ -285,6 +286,101 @@ std::string LostTableRound(KernelMachine& machine, uint64_t seed) {
     return "gather_save does not tell; " + paged.Describe();
   }
   return gathered.source == paged.memory() ? "" : "the source has changed; " + paged.Describe();
+}
+
+namespace {
+
+bool CanBeTurned(const Plane& plane) {
+  const bool turns =
+      plane.dtype == Dtype::kF32 || plane.dtype == Dtype::kF16 || plane.dtype == Dtype::kBf16;
+  return turns && plane.row_bytes >= 2 * DtypeBytes(plane.dtype);
+}
+
+Rotation DrawRotation(SeededRandom& random, Plane plane) {
+  const uint32_t elements = plane.row_bytes / DtypeBytes(plane.dtype);
+  const auto pairs = static_cast<uint32_t>(1 + random.Below(elements / 2));
+  plane.rotary = {
+      .state = RotaryState::kApplied,
+      .pairing = random.Below(2) == 0 ? RotaryPairing::kHalves : RotaryPairing::kAdjacent,
+      .first = static_cast<uint32_t>(random.Below(elements - 2 * pairs + 1)),
+      .width = 2 * pairs};
+  LayerGroup group;
+  group.planes = {plane};
+  for (uint32_t i = 0; i < pairs; ++i) {
+    group.inv_freq.push_back(static_cast<float>(random.Below(1000)) / 999.0F);
+  }
+  return Rotation::Of(group, 0).value();
+}
+
+// Turns the rows of a head of the positions of `map` in `memory`, by turns one row behind the
+// other.
+void ExpectTurned(PagedCase& paged, const Rotation& rotation, uint32_t head, const PositionMap& map,
+                  std::span<const RotaryTurn> turns, Bytes& memory) {
+  Plane plane = paged.plane();
+  plane.heads = 1;
+  std::byte* base = nullptr;
+  const PlaneView view = OneHead(paged.PlaneIn(memory.data()), &base, head);
+  Bytes rows(SliceBytes(plane, map.count()));
+  GatherSlice(plane, view, 0, map, rows.data());
+  for (size_t i = 0; i < map.count(); ++i) {
+    const auto row = std::span(rows).subspan(i * plane.row_bytes, plane.row_bytes);
+    rotation.Turn(turns.subspan(i * rotation.pairs(), rotation.pairs()), row, row);
+  }
+  ScatterSlice(plane, view, 0, map, rows.data(), map.count(), 0);
+}
+
+}  // namespace
+
+std::string RotateKeysRound(KernelMachine& machine, uint64_t seed) {
+  SeededRandom random(seed);
+  std::optional<PagedCase> drawn;
+  do {
+    drawn.emplace(random);
+  } while (!CanBeTurned(drawn->plane()));
+  PagedCase& paged = *drawn;
+  const GroupView& group = paged.group();
+  const Rotation rotation = DrawRotation(random, paged.plane());
+  const uint64_t begin = group.position + random.Below(group.count);
+  const uint64_t end =
+      begin + 1 + random.Below(std::min<uint64_t>(300, group.position + group.count - begin));
+  // Rows before the first may belong to the page, and have no place.
+  const uint64_t page = begin - random.Below(std::min<uint64_t>(begin, 5) + 1);
+  const uint64_t shift = random.Below(3) == 0 ? 0 : random.Below(uint64_t{1} << random.Below(20));
+  std::vector<RotaryTurn> turns((end - begin) * rotation.pairs());
+  for (uint64_t at = begin; at < end; ++at) {
+    const uint64_t to = at + shift;
+    rotation.Between({&at, 1}, {&to, 1},
+                     std::span(turns).subspan((at - begin) * rotation.pairs(), rotation.pairs()));
+  }
+  Bytes expected = paged.memory();
+  std::byte* const memory = machine.Put(paged.memory(), paged.skew());
+  const std::vector<gpu::PagedView> views = {paged.OnMachine(machine)};
+  const auto* const turns_at = reinterpret_cast<const float*>(machine.PutAll(turns));
+  const uint32_t channels = paged.plane().row_bytes / DtypeBytes(paged.plane().dtype);
+  std::vector<gpu::RowsToTurn> rows;
+  for (uint32_t head = 0; head < paged.plane().heads; ++head) {
+    if (random.Below(4) == 0) continue;
+    ExpectTurned(paged, rotation, head, PositionMap(group, begin, end - begin), turns, expected);
+    const gpu::FrameToScatter frame = gpu::DescribeRaw(
+        static_cast<uint32_t>(end - page), channels, nullptr, paged.BaseIn(memory, head), views[0],
+        0, gpu::DescribeRows(group, page, begin, end));
+    rows.push_back({.base = frame.base,
+                    .turns = turns_at,
+                    .wanted = frame.wanted,
+                    .pairs = rotation.pairs(),
+                    .window = rotation.first(),
+                    .adjacent = rotation.adjacent(),
+                    .fp16 = paged.plane().dtype == Dtype::kF16,
+                    .unit = frame.unit});
+  }
+  gpu::RotateKeys k;
+  k.rows = machine.PutAll(rows);
+  k.views = machine.PutAll(views);
+  k.count = static_cast<uint32_t>(rows.size());
+  machine.Launch(k);
+  const std::string differs = Differ(machine.Get(memory, paged.memory().size()), expected);
+  machine.Clear();
+  return differs.empty() ? "" : differs + "; " + paged.Describe();
 }
 
 std::string GatherSaveRound(KernelMachine& machine, uint64_t seed) {

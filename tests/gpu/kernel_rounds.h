@@ -19,6 +19,9 @@ std::string DamagedFramesRound(KernelMachine& machine, uint64_t seed);
 // decode_scatter and gather_save through a table that leads out of the view: a fault, and nothing
 // is touched but the rows that are wanted.
 std::string LostTableRound(KernelMachine& machine, uint64_t seed);
+// rotate_keys: rows of f32, f16 and bf16 in a paged plane, whatever they hold; as Rotation::Turn
+// has it, and no other byte of the memory changes.
+std::string RotateKeysRound(KernelMachine& machine, uint64_t seed);
 // gather_save: as GatherSlice has it.
 std::string GatherSaveRound(KernelMachine& machine, uint64_t seed);
 // gather_step and end_step: some steps, each into the slot that it was given, as GatherSlice

@@ -32,6 +32,8 @@ TEST(Kernels, DamagedFramesAreFaultsAndTouchNothingElse) { Rounds(DamagedFramesR
 
 TEST(Kernels, ATableThatLeadsOutOfTheViewIsAFault) { Rounds(LostTableRound, 300); }
 
+TEST(Kernels, RotateKeysIsTurn) { Rounds(RotateKeysRound, 500); }
+
 TEST(Kernels, GatherSaveIsGatherSlice) { Rounds(GatherSaveRound, 1000); }
 
 TEST(Kernels, GatherStepIsGatherSliceIntoTheSlotOfTheStep) { Rounds(GatherStepRound, 500); }

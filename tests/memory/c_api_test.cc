@@ -232,7 +232,7 @@ TEST_F(CApiMemoryTest, ACompletionWithoutMemoryStays) {
   for (uint64_t n = 1;; ++n) {
     size_t count = 0;
     {
-      const FailingAt failing({.at = n, .of_this_thread = true});
+      const FailingAt failing(FailPlan{.at = n, .of_this_thread = true});
       count = cairn_completion_queue_drain(queue_, &ended, 1);
     }
     if (count == 1) break;

@@ -17,7 +17,8 @@ namespace cairn::memory {
 // n-th allocation, or none from there on.
 class FailingAt {
  public:
-  explicit FailingAt(uint64_t n, bool persistent = false) : FailingAt({n, persistent}) {}
+  explicit FailingAt(uint64_t n, bool persistent = false)
+      : FailingAt(FailPlan{.at = n, .persistent = persistent}) {}
   explicit FailingAt(const FailPlan& plan) { SetFailPlan(plan); }
   ~FailingAt() { EndFailPlan(); }
   FailingAt(const FailingAt&) = delete;

@@ -168,7 +168,8 @@ std::string Kernels(uint64_t seed, Counts* counts) {
        {testing::DecodeScatterRound, testing::DamagedFramesRound, testing::LostTableRound,
         testing::GatherSaveRound, testing::GatherStepRound, testing::CheckTableRound,
         testing::ResolveSlotsRound, testing::GatherPiecesRound, testing::ScoreChunksRound,
-        testing::SelectChunksRound, testing::RebuildKeysRound, testing::RebuildLowRankRound}) {
+        testing::SelectChunksRound, testing::RebuildKeysRound, testing::RebuildLowRankRound,
+        testing::RotateKeysRound}) {
     (*counts)["kernel_cases"] += 1;
     std::string differs = round(*machine, seed);
     if (!differs.empty()) return differs;

@@ -77,8 +77,7 @@ Status GpuRing::Prepare(Slot* slot, uint64_t packed_bytes, uint64_t frames) {
     slot->frames_max = 0;
     const uint64_t room = std::max(frames, kGpuSlotFrames);
     CAIRN_ASSIGN_OR_RETURN(
-        slot->told, device.Allocate(gpu::Memory::kPinned,
-                                    room * (sizeof(gpu::FrameToScatter) + sizeof(gpu::Fault))));
+        slot->told, device.Allocate(gpu::Memory::kPinned, room * GpuRing::Slot::kFrameBytes));
     slot->frames_max = room;
   }
   return Status::Ok();

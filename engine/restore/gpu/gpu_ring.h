@@ -39,13 +39,16 @@ class GpuRing {
     gpu::Event done;
     std::byte* packed = nullptr;  // Device memory of packed_bytes.
     uint64_t packed_bytes = 0;
-    // Pinned: the kernel reads frames and writes faults there.
+    // Pinned: the kernels read frames and rows to turn there, and write faults.
     std::byte* told = nullptr;
     uint64_t frames_max = 0;
     gpu::FrameToScatter* frames() const { return reinterpret_cast<gpu::FrameToScatter*>(told); }
-    gpu::Fault* faults() const {
-      return reinterpret_cast<gpu::Fault*>(told + frames_max * sizeof(gpu::FrameToScatter));
+    gpu::RowsToTurn* turned() const {
+      return reinterpret_cast<gpu::RowsToTurn*>(told + frames_max * sizeof(gpu::FrameToScatter));
     }
+    gpu::Fault* faults() const { return reinterpret_cast<gpu::Fault*>(turned() + frames_max); }
+    static constexpr uint64_t kFrameBytes =
+        sizeof(gpu::FrameToScatter) + sizeof(gpu::RowsToTurn) + sizeof(gpu::Fault);
     uint64_t count = 0;   // Frames of this flight,
     uint64_t flight = 0;  // number of this flight.
     Ended ended{};

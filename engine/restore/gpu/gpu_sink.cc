@@ -89,6 +89,9 @@ Result<std::unique_ptr<GpuSink>> GpuSink::Make(const Deps& deps, const RestorePl
   CAIRN_ASSIGN_OR_RETURN(sink->views_, GpuViews::Make(deps.target->waits(), deps.target->staging(),
                                                       *plan.model, *request.into, KvUse::kRestore,
                                                       [&] { return sink->AwaitReady(); }));
+  CAIRN_ASSIGN_OR_RETURN(auto turns, KeyTurns::Make(plan));
+  CAIRN_ASSIGN_OR_RETURN(
+      sink->turns_, GpuTurns::Make(deps.target->waits(), deps.target->staging(), std::move(turns)));
   return sink;
 }
 
@@ -117,6 +120,7 @@ Status GpuSink::Adopt(const RestoreRequest& request) {
 GpuSink::~GpuSink() {
   CAIRN_CHECK(in_flight_.load() == 0);
   views_ = nullptr;
+  turns_ = nullptr;
   gpu::Device& device = deps_.target->waits()->device();
   if (has_behind_) device.Return(behind_);
   for (const gpu::Event event : layer_events_) device.Return(event);
@@ -134,6 +138,7 @@ GpuSink::Head GpuSink::HeadAt(LayerCounts::Target* target, uint32_t model_layer,
   at.base = view.planes[plane].layer_bases[at.layer] +
             static_cast<int64_t>(head) * view.planes[plane].head_stride;
   at.view = views_->IndexOf(group, plane);
+  at.plane_index = plane;
   at.plane = &target->group->planes[plane];
   return at;
 }
@@ -149,14 +154,21 @@ gpu::WantedRows GpuSink::Wanted(const LayerCounts::Target& target, uint64_t row0
           .end = static_cast<uint32_t>(end)};
 }
 
-void GpuSink::Add(const ReadBytes& from, std::span<const std::span<const std::byte>> covered,
-                  std::span<const gpu::FrameToScatter> frames, const Head& at) {
+void GpuSink::Note(const gpu::FrameToScatter& frame, const Head& at, int64_t shift,
+                   uint64_t position, std::vector<gpu::RowsToTurn>* turned) const {
+  if (turns_ == nullptr) return;
+  const auto rows = turns_->RowsOf(frame, at.target->view->group, at.plane_index, shift, position);
+  if (rows.has_value()) turned->push_back(*rows);
+}
+
+void GpuSink::Add(const ReadBytes& from, const Frames& frames, const Head& at) {
   const MutexLock lock(&mutex_);
   const auto [found, added] = windows_.try_emplace(from.buffer());
   Load& load = found->second;
   if (added) load.holds.push_back(from.Keep());
-  for (const std::span<const std::byte> bytes : covered) load.Cover(bytes);
-  load.frames.insert(load.frames.end(), frames.begin(), frames.end());
+  for (const std::span<const std::byte> bytes : frames.covered) load.Cover(bytes);
+  load.frames.insert(load.frames.end(), frames.scattered.begin(), frames.scattered.end());
+  load.turned.insert(load.turned.end(), frames.turned.begin(), frames.turned.end());
   load.pieces.emplace_back(at.target, at.layer);
 }
 
@@ -177,7 +189,7 @@ Status GpuSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   if (target == nullptr) return Status::Ok();
   if (fill_ != nullptr) fill_->Keep(job, stored.bytes());
   CAIRN_ASSIGN_OR_RETURN(const Page page, Describe(job, stored.bytes(), target));
-  Add(stored, {&stored.bytes(), 1}, {&page.frame, 1}, page.at);
+  Add(stored, page.frames, page.at);
   return Status::Ok();
 }
 
@@ -190,11 +202,14 @@ Result<GpuSink::Page> GpuSink::Describe(const FrameJob& job, std::span<const std
   Page found;
   found.at = HeadAt(target, slice.layer, slice.plane, slice.head);
   CAIRN_ASSIGN_OR_RETURN(
-      found.frame,
+      const gpu::FrameToScatter frame,
       gpu::DescribeFrame(open.layout.Shape(job.slice, page.rows), stored, stored.data(),
                          found.at.base, views_->View(found.at.view), found.at.view,
                          Wanted(*target, open.piece.Target(page.page_begin),
                                 page.begin - page.page_begin, page.end - page.page_begin)));
+  found.frames.scattered.push_back(frame);
+  found.frames.covered.push_back(stored);
+  Note(frame, found.at, open.piece.shift, page.begin, &found.frames.turned);
   found.bytes = (page.end - page.begin) * found.at.plane->row_bytes;
   delivered_.Add(*found.at.plane, found.bytes, /*of_frame=*/true, open.piece.exact);
   return found;
@@ -209,7 +224,9 @@ Result<uint64_t> GpuSink::Pinned(const FrameJob& job, const ReadBytes& stored) {
   }
   pinned_.Follow(stored.bytes());
   if (CAIRN_KEPT(kGpuHoldPinned)) pinned_.holds.push_back(stored.Keep());
-  pinned_.frames.push_back(page.frame);
+  const Frames& frames = page.frames;
+  pinned_.frames.insert(pinned_.frames.end(), frames.scattered.begin(), frames.scattered.end());
+  pinned_.turned.insert(pinned_.turned.end(), frames.turned.begin(), frames.turned.end());
   pinned_.pieces.emplace_back(page.at.target, page.at.layer);
   pinned_.of_cache = true;
   return page.bytes;
@@ -240,8 +257,7 @@ Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const
   const auto first = static_cast<uint32_t>(piece.begin - range.begin);
   const auto count = static_cast<uint32_t>(piece.end - piece.begin);
   const gpu::WantedRows wanted = Wanted(*target, piece.Target(piece.begin), 0, count);
-  std::vector<gpu::FrameToScatter> frames;          // A layer's,
-  std::vector<std::span<const std::byte>> covered;  // their stored bytes.
+  Frames frames;  // A layer's.
   const auto describe = [&](const KvLayout::Slice& slice, uint32_t /*layer*/,
                             const std::byte* rows) -> Status {
     const Plane& plane = target->group->planes[slice.plane];
@@ -251,19 +267,19 @@ Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const
       at = HeadAt(target, slice.layer, slice.plane, head);
       const std::byte* const of_head =
           rows + (uint64_t{head} * range.count + first) * plane.row_bytes;
-      frames.push_back(gpu::DescribeRaw(count, channels, of_head, at.base, views_->View(at.view),
-                                        at.view, wanted));
+      frames.scattered.push_back(gpu::DescribeRaw(count, channels, of_head, at.base,
+                                                  views_->View(at.view), at.view, wanted));
+      Note(frames.scattered.back(), at, piece.shift, piece.begin, &frames.turned);
     }
-    covered.push_back({rows, SliceBytes(plane, range.count)});
+    frames.covered.push_back({rows, SliceBytes(plane, range.count)});
     delivered_.Add(plane, SliceBytes(plane, count), /*of_frame=*/false, piece.exact);
     if (slice.plane + 1 != target->group->planes.size()) return Status::Ok();
     if (read.of_window()) {
-      Add(read, covered, frames, at);
+      Add(read, frames, at);
     } else {
       CAIRN_RETURN_IF_ERROR(Stage(frames, at));
     }
-    frames.clear();
-    covered.clear();
+    frames = {};
     return Status::Ok();
   };
   return VisitSlices(*target, range, record, std::ref(describe));
@@ -284,10 +300,12 @@ uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {
   const std::byte* const rows =
       raw.bytes().data() + (page.begin - page.page_begin) * at.plane->row_bytes;
   const uint64_t bytes = uint64_t{count} * at.plane->row_bytes;
-  const gpu::FrameToScatter frame = gpu::DescribeRaw(
+  Frames frames;
+  frames.scattered.push_back(gpu::DescribeRaw(
       count, at.plane->row_bytes / DtypeBytes(at.plane->dtype), rows, at.base,
-      views_->View(at.view), at.view, Wanted(*target, open.piece.Target(page.begin), 0, count));
-  const Status staged = Stage({&frame, 1}, at);
+      views_->View(at.view), at.view, Wanted(*target, open.piece.Target(page.begin), 0, count)));
+  Note(frames.scattered[0], at, open.piece.shift, page.begin, &frames.turned);
+  const Status staged = Stage(frames, at);
   if (!staged.ok()) {
     const MutexLock lock(&mutex_);
     if (failed_.ok()) failed_ = staged;
@@ -297,12 +315,12 @@ uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {
   return bytes;
 }
 
-Status GpuSink::Stage(std::span<const gpu::FrameToScatter> frames, const Head& of) {
+Status GpuSink::Stage(const Frames& frames, const Head& of) {
   const auto room_of = [](const gpu::FrameToScatter& frame) {
     return AlignUp(uint64_t{frame.payload_bytes}, uint64_t{gpu::kLargestUnit});
   };
   uint64_t room = 0;
-  for (const gpu::FrameToScatter& frame : frames) room += room_of(frame);
+  for (const gpu::FrameToScatter& frame : frames.scattered) room += room_of(frame);
   Load full;
   {
     const MutexLock lock(&mutex_);
@@ -313,7 +331,7 @@ Status GpuSink::Stage(std::span<const gpu::FrameToScatter> frames, const Head& o
         return Status(StatusCode::kOutOfMemory, "restore: no pinned memory");
       }
     }
-    for (const gpu::FrameToScatter& frame : frames) {
+    for (const gpu::FrameToScatter& frame : frames.scattered) {
       std::byte* const at = staged_.staged.data() + staged_.staged_bytes;
       std::memcpy(at, frame.payload, frame.payload_bytes);
       staged_.staged_bytes += room_of(frame);
@@ -321,6 +339,7 @@ Status GpuSink::Stage(std::span<const gpu::FrameToScatter> frames, const Head& o
       staged_.frames.push_back(frame);
       staged_.frames.back().payload = reinterpret_cast<const uint8_t*>(at);
     }
+    staged_.turned.insert(staged_.turned.end(), frames.turned.begin(), frames.turned.end());
     staged_.pieces.emplace_back(of.target, of.layer);
   }
   return full.frames.empty() ? Status::Ok() : Launch(std::move(full));
@@ -410,7 +429,29 @@ Status GpuSink::Enqueue(const Load& load, GpuRing::Slot* slot) {
     scatter.count = static_cast<uint32_t>(std::min(at_a_time, load.frames.size() - first));
     CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, scatter));
   }
+  if (!load.turned.empty()) CAIRN_RETURN_IF_ERROR(EnqueueTurns(load, slot));
   return device.Record(slot->stream, slot->done);
+}
+
+// Behind the launches that put the rows in place. A load that goes again begins with these as well,
+// so that no row is turned twice.
+Status GpuSink::EnqueueTurns(const Load& load, GpuRing::Slot* slot) {
+  CAIRN_CHECK(load.turned.size() <= load.frames.size());
+  std::copy(load.turned.begin(), load.turned.end(), slot->turned());
+  gpu::Device& device = deps_.target->waits()->device();
+  if (CAIRN_KEPT(kGpuTurnsCopied)) {
+    CAIRN_RETURN_IF_ERROR(device.StreamWait(slot->stream, turns_->copied()));
+  }
+  if (!CAIRN_KEPT(kKeysTurned)) return Status::Ok();
+  const uint64_t at_a_time = deps_.target->frames_of_launch();
+  for (uint64_t first = 0; first < load.turned.size(); first += at_a_time) {
+    gpu::RotateKeys rotate;
+    rotate.rows = slot->turned() + first;
+    rotate.views = views_->on_device();
+    rotate.count = static_cast<uint32_t>(std::min(at_a_time, load.turned.size() - first));
+    CAIRN_RETURN_IF_ERROR(device.Launch(slot->stream, rotate));
+  }
+  return Status::Ok();
 }
 
 // Its pieces were launched. Waiting for a layer's event waits for all earlier launches.
@@ -469,6 +510,7 @@ bool GpuSink::MayFallBack(const Load& load) const {
 Result<GpuSink::Load> GpuSink::UnpackedOnHost(const Load& load) {
   Load unpacked;
   unpacked.frames = load.frames;
+  unpacked.turned = load.turned;
   unpacked.pieces = load.pieces;
   unpacked.enqueued = load.enqueued;
   unpacked.again = true;

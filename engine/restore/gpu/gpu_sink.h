@@ -7,7 +7,8 @@
 // a window's worth at a time; frames that are read are added to it on the way.
 //
 //   described    frames and rows of a window          several threads, each its own window
-//   launched     copy, decode_scatter, event          when the window is done: gpu_ring.h
+//   launched     copy, decode_scatter, rotate_keys,   when the window is done: gpu_ring.h
+//                event
 //   ended        faults are checked, layers reported  by the thread that sees the event reached
 //   again        unpacked on the host, launched raw   once, after a failure, if the caller
 //                                                     asked for it: gpu_fallback.h
@@ -27,6 +28,7 @@
 #include "engine/device/gpu_ready.h"
 #include "engine/device/gpu_views.h"
 #include "engine/restore/gpu/gpu_target.h"
+#include "engine/restore/gpu/gpu_turns.h"
 #include "engine/restore/gpu/pinned_fill.h"
 #include "engine/restore/plan/layer_counts.h"
 #include "engine/restore/plan/layer_words.h"
@@ -73,6 +75,7 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   // Goes to the device with one copy and one launch. Until then payloads are host addresses.
   struct Load {
     std::vector<gpu::FrameToScatter> frames;
+    std::vector<gpu::RowsToTurn> turned;                            // Of these frames.
     std::vector<std::pair<LayerCounts::Target*, uint32_t>> pieces;  // By layer of the view.
     std::vector<Run> runs;          // One, for a window or gathered rows.
     std::vector<BufferHold> holds;  // On the window, or on pinned groups; or
@@ -94,11 +97,18 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
     uint32_t layer = 0;  // Index in the view.
     std::byte* base = nullptr;
     uint32_t view = 0;  // Index of the PagedView.
+    uint32_t plane_index = 0;
     const Plane* plane = nullptr;
+  };
+  // Frames of a piece of a layer, and their rows that are turned.
+  struct Frames {
+    std::vector<gpu::FrameToScatter> scattered;
+    std::vector<gpu::RowsToTurn> turned;
+    std::vector<std::span<const std::byte>> covered;  // Their stored bytes, in a window.
   };
   struct Page {
     Head at;
-    gpu::FrameToScatter frame;
+    Frames frames;       // One.
     uint64_t bytes = 0;  // Wanted bytes of KV.
   };
 
@@ -114,16 +124,19 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
                          uint64_t end) const;
   Result<Page> Describe(const FrameJob& job, std::span<const std::byte> stored,
                         LayerCounts::Target* target);
+  // Notes a frame whose wanted rows begin with `position` of their source.
+  void Note(const gpu::FrameToScatter& frame, const Head& at, int64_t shift, uint64_t position,
+            std::vector<gpu::RowsToTurn>* turned) const;
   // A piece of a layer, in a window.
-  void Add(const ReadBytes& from, std::span<const std::span<const std::byte>> covered,
-           std::span<const gpu::FrameToScatter> frames, const Head& at);
+  void Add(const ReadBytes& from, const Frames& frames, const Head& at);
   // Copies rows that lie in no window into pinned memory: all of a piece of a layer, so that the
   // piece waits for one launch only. Payloads point to where the rows are now.
-  Status Stage(std::span<const gpu::FrameToScatter> frames, const Head& of);
+  Status Stage(const Frames& frames, const Head& of);
   Status FlushStaged();
   Status Launch(Load load);
   Status Fly(Load load);
   Status Enqueue(const Load& load, GpuRing::Slot* slot);
+  Status EnqueueTurns(const Load& load, GpuRing::Slot* slot);
   void Ended(Load* load, const Status& status, std::span<const gpu::Fault> faults);
   Status Enqueued(Load* load, gpu::Event done);
   bool MayFallBack(const Load& load) const;
@@ -143,6 +156,7 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   const std::span<const OpenPiece> open_;
   LayerCounts counts_;  // Pieces that have not ended.
   std::unique_ptr<GpuViews> views_;
+  std::unique_ptr<GpuTurns> turns_;   // Null: nothing is turned.
   std::unique_ptr<PinnedFill> fill_;  // Null: there is no pinned memory.
   Load pinned_;                       // The driving thread's.
   DeliveredCount delivered_;

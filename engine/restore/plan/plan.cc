@@ -44,10 +44,10 @@ void AddHole(KvHole hole, std::vector<KvHole>* holes) {
 // For absent extents it notes what is needed instead.
 void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, uint64_t end,
              const NeededPositions& needed, RestorePlan* plan, std::vector<KvHole>* holes,
-             uint32_t view = 0) {
+             uint32_t view = 0, int64_t shift = 0) {
   for (const LanePiece& piece : CollectLane(tree, head, lane, begin, end)) {
     if (!piece.extent.place.absent()) {
-      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan, view);
+      AddExtent(piece.node, lane, piece.extent, piece.begin, piece.end, plan, view, shift);
       continue;
     }
     AddHole({lane - 1, piece.begin, std::min(piece.end, needed.sinks_end)}, holes);
@@ -56,7 +56,7 @@ void AddLane(const Tree& tree, const Head& head, uint32_t lane, uint64_t begin, 
   }
 }
 
-Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_t restorable) {
+std::string EvictedText(const ModelSpec& model, const std::vector<KvHole>& holes) {
   constexpr size_t kShown = 4;
   std::string text = "KV that was evicted, or never given:";
   for (size_t i = 0; i < std::min(holes.size(), kShown); ++i) {
@@ -65,8 +65,7 @@ Status Evicted(const ModelSpec& model, const std::vector<KvHole>& holes, uint64_
             ")";
   }
   if (holes.size() > kShown) text += " and " + std::to_string(holes.size() - kShown) + " more";
-  return Status(StatusCode::kEvicted,
-                text + "; restorable up to position " + std::to_string(restorable));
+  return text;
 }
 
 // The source's position at `target` of the view, or the nearest there is.
@@ -75,68 +74,146 @@ uint64_t SourceOf(uint64_t target, int64_t shift) {
   return target + std::min(UINT64_MAX - target, uint64_t{0} - static_cast<uint64_t>(shift));
 }
 
-// KV of one view of a group, for a restore of all groups at `common` positions.
-Status AddGroup(const Tree& tree, const Head& head, const KvView& into, uint32_t index,
-                uint64_t common, RestorePlan* plan, std::vector<KvHole>* holes) {
-  const GroupView& view = into.groups[index];
-  const LayerGroup& group = plan->model->groups[view.group];
-  const uint32_t lane = 1 + view.group;
-  const uint64_t length = group.optional ? LengthWithin(group, head.lengths[lane], common) : common;
-  const uint64_t room_begin = SourceOf(view.position, plan->shift);
-  const uint64_t room_end = SourceOf(view.position + view.count, plan->shift);
-  const uint64_t first = std::max(plan->begin, room_begin);
-  const bool has_room = first < std::min(plan->end, room_end);
-  const bool has_state = room_begin < length && length <= room_end;
-  if (group.retention.kind == Retention::kCheckpoint && length > plan->begin && has_room &&
-      !has_state) {
+// The same positions of the source.
+NeededPositions InSource(const NeededPositions& needed, int64_t shift) {
+  return {SourceOf(needed.sinks_end, shift), SourceOf(needed.begin, shift),
+          SourceOf(needed.end, shift)};
+}
+
+// Plans one source.
+class SourcePlanner {
+ public:
+  SourcePlanner(const Tree& tree, const Head& head, const RestoreSource& source,
+                const RestoreRequest& request, uint64_t several_end)
+      : tree_(tree),
+        head_(head),
+        request_(request),
+        shift_(source.shift),
+        several_end_(several_end) {
+    plan_.model = tree.FindModel(head.model);
+    plan_.model_id = head.model;
+    plan_.length = several_end == 0 ? head.lengths[kTokenLane] : 0;
+    plan_.ns = head.ns;
+  }
+
+  Result<RestorePlan> Plan(Range range) {
+    range_ = range;
+    plan_.begin = TargetOf(range.begin, shift_);
+    plan_.end = TargetOf(range.end, shift_);
+    if (!request_.tokens.empty()) {
+      AddLane(tree_, head_, kTokenLane, range.begin, range.end, {}, &plan_, &holes_, 0, shift_);
+    }
+    if (request_.into != nullptr) CAIRN_RETURN_IF_ERROR(AddKv(*request_.into));
+    plan_.jobs = MergeJobs(std::move(plan_.jobs));
+    return std::move(plan_);
+  }
+
+ private:
+  Status AddKv(const KvView& into) {
+    CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan_.model, into, KvUse::kRestore));
+    const uint64_t common = CommonLength(*plan_.model, head_.lengths, range_.end);
+    if (request_.require_kv || several_end_ != 0) AddLagging(into);
+    for (uint32_t i = 0; i < into.groups.size(); ++i) {
+      CAIRN_RETURN_IF_ERROR(AddGroup(into, i, common));
+    }
+    if (holes_.empty()) return Status::Ok();
+    std::string text = EvictedText(*plan_.model, holes_);
+    if (several_end_ == 0) {
+      text += "; restorable up to position " +
+              std::to_string(TargetOf(RestorableInstead(into, common), shift_));
+    }
+    return Status(StatusCode::kEvicted, text);
+  }
+
+  // KV of one view of a group, for a restore of all groups at `common` positions.
+  Status AddGroup(const KvView& into, uint32_t index, uint64_t common) {
+    const GroupView& view = into.groups[index];
+    const LayerGroup& group = plan_.model->groups[view.group];
+    const uint32_t lane = 1 + view.group;
+    const uint64_t length =
+        group.optional ? LengthWithin(group, head_.lengths[lane], common) : common;
+    const uint64_t room_begin = SourceOf(view.position, shift_);
+    const uint64_t room_end = SourceOf(view.position + view.count, shift_);
+    const uint64_t first = std::max(range_.begin, room_begin);
+    const bool has_room = first < std::min(range_.end, room_end);
+    CAIRN_RETURN_IF_ERROR(CheckStates(group, length, has_room,
+                                      /*has_row=*/room_begin < length && length <= room_end));
+    const uint64_t end = std::min(length, room_end);
+    const uint64_t target_end = several_end_ != 0 ? several_end_ : TargetOf(length, shift_);
+    AddLane(tree_, head_, lane, first, end, InSource(Needed(group, target_end), shift_), &plan_,
+            &holes_, index, shift_);
+    plan_.kv_ends.push_back(TargetOf(std::max(end, std::min(range_.begin, length)), shift_));
+    return Status::Ok();
+  }
+
+  Status CheckStates(const LayerGroup& group, uint64_t length, bool has_room, bool has_row) const {
+    const Retention kind = group.retention.kind;
+    if (kind != Retention::kCheckpoint && kind != Retention::kPerRequest) return Status::Ok();
+    if (several_end_ != 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    "group " + Quoted(group.name) +
+                        " has states: those of several sources cannot be put together");
+    }
+    if (kind == Retention::kPerRequest || length <= range_.begin || !has_room || has_row) {
+      return Status::Ok();
+    }
     return Status(StatusCode::kInvalidArgument,
                   "group " + Quoted(group.name) + ": the branch is restored at position " +
-                      std::to_string(length) + ", the view has no room for its state there, row " +
-                      std::to_string(length - 1));
+                      std::to_string(TargetOf(length, shift_)) +
+                      ", the view has no room for its state there, row " +
+                      std::to_string(TargetOf(length, shift_) - 1));
   }
-  const uint64_t end = std::min(length, room_end);
-  AddLane(tree, head, lane, first, end, Needed(group, length), plan, holes, index);
-  plan->kv_ends.push_back(std::max(end, std::min(plan->begin, length)));
-  return Status::Ok();
-}
 
-// Lacking KV of groups that must reach the end of the plan: those that are not optional, and those
-// of the view.
-void AddLagging(const Head& head, const KvView& into, const RestorePlan& plan,
-                std::vector<KvHole>* holes) {
-  const std::vector<LayerGroup>& groups = plan.model->groups;
-  for (uint32_t i = 0; i < groups.size(); ++i) {
-    const bool wanted = std::any_of(into.groups.begin(), into.groups.end(),
-                                    [&](const GroupView& view) { return view.group == i; });
-    const uint64_t kv_length = head.lengths[1 + i];
-    if (groups[i].optional && !wanted) continue;
-    if (LengthWithin(groups[i], kv_length, plan.end) == plan.end) continue;
-    const NeededPositions needed = Needed(groups[i], plan.end);
-    AddHole({i, kv_length, needed.sinks_end}, holes);
-    AddHole({i, std::max(kv_length, needed.begin), needed.end}, holes);
-  }
-}
-
-// The next best length for a restore that `holes` prevent.
-uint64_t RestorableInstead(const Tree& tree, const Head& head, const RestorePlan& plan,
-                           const KvView& into, uint64_t common, std::span<const KvHole> holes) {
-  std::vector<uint64_t> from(plan.model->groups.size(), plan.begin);
-  std::vector<bool> seen(from.size(), false);
-  for (size_t i = 0; i < from.size(); ++i) {
-    const bool missed = std::any_of(holes.begin(), holes.end(),
-                                    [&](const KvHole& hole) { return hole.group == i; });
-    if (plan.model->groups[i].optional && !missed) from[i] = kGroupIsNotNeeded;
-  }
-  for (const GroupView& view : into.groups) {
-    uint64_t& own = from[view.group];
-    const bool second = seen[view.group];  // It lies behind the first.
-    seen[view.group] = true;
-    if (own != kGroupIsNotNeeded && !second) {
-      own = std::max(own, SourceOf(view.position, plan.shift));
+  // Lacking KV of groups that must reach the end of the range: those that are not optional, and
+  // those of the view.
+  void AddLagging(const KvView& into) {
+    const std::vector<LayerGroup>& groups = plan_.model->groups;
+    for (uint32_t i = 0; i < groups.size(); ++i) {
+      const bool wanted = std::any_of(into.groups.begin(), into.groups.end(),
+                                      [&](const GroupView& view) { return view.group == i; });
+      const uint64_t kv_length = head_.lengths[1 + i];
+      if (groups[i].optional && !wanted) continue;
+      if (several_end_ != 0) {
+        AddHole({i, std::max(kv_length, range_.begin), range_.end}, &holes_);
+        continue;
+      }
+      if (LengthWithin(groups[i], kv_length, range_.end) == range_.end) continue;
+      const NeededPositions needed =
+          InSource(Needed(groups[i], TargetOf(range_.end, shift_)), shift_);
+      AddHole({i, kv_length, needed.sinks_end}, &holes_);
+      AddHole({i, std::max(kv_length, needed.begin), needed.end}, &holes_);
     }
   }
-  return RestorableLength(tree, head, common, from);
-}
+
+  // The next best length for a restore that the holes prevent.
+  uint64_t RestorableInstead(const KvView& into, uint64_t common) const {
+    std::vector<uint64_t> from(plan_.model->groups.size(), range_.begin);
+    std::vector<bool> seen(from.size(), false);
+    for (size_t i = 0; i < from.size(); ++i) {
+      const bool missed = std::any_of(holes_.begin(), holes_.end(),
+                                      [&](const KvHole& hole) { return hole.group == i; });
+      if (plan_.model->groups[i].optional && !missed) from[i] = kGroupIsNotNeeded;
+    }
+    for (const GroupView& view : into.groups) {
+      uint64_t& own = from[view.group];
+      const bool second = seen[view.group];  // It lies behind the first.
+      seen[view.group] = true;
+      if (own != kGroupIsNotNeeded && !second) {
+        own = std::max(own, SourceOf(view.position, shift_));
+      }
+    }
+    return RestorableLength(tree_, head_, common, from);
+  }
+
+  const Tree& tree_;
+  const Head& head_;
+  const RestoreRequest& request_;
+  const int64_t shift_;
+  const uint64_t several_end_;
+  Range range_{};
+  RestorePlan plan_;
+  std::vector<KvHole> holes_;  // In positions of the source.
+};
 
 }  // namespace
 
@@ -145,18 +222,18 @@ std::string PlaceText(const wal::Location& at) {
 }
 
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
-               RestorePlan* plan, uint32_t view) {
+               RestorePlan* plan, uint32_t view, int64_t shift) {
   const Place& place = extent.place;
   if (place.table != 0) {
     plan->sealed.push_back(
-        {place.table, place.FragmentNode(node), lane, begin, end, plan->shift, extent.exact, view});
+        {place.table, place.FragmentNode(node), lane, begin, end, shift, extent.exact, view});
     return;
   }
   const uint32_t read_bytes = lane == kTokenLane ? extent.prefix_bytes : place.log.bytes;
   plan->jobs.push_back(
       {place.log,
        read_bytes,
-       {{lane, extent.op_index, extent.begin, begin, end, plan->shift, extent.exact, view}}});
+       {{lane, extent.op_index, extent.begin, begin, end, shift, extent.exact, view}}});
 }
 
 uint64_t HashOfPlace(const Place& place) {
@@ -193,40 +270,30 @@ Head HeadOfNode(const Node& node) {
   return head;
 }
 
-Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request,
-                                int64_t shift) {
-  RestorePlan plan;
-  plan.shift = shift;
-  plan.model = tree.FindModel(head.model);
-  std::vector<KvHole> holes;
-  plan.length = head.lengths[kTokenLane];
-  plan.ns = head.ns;
+Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreSource& source,
+                                const RestoreRequest& request, uint64_t several_end) {
   CAIRN_ASSIGN_OR_RETURN(const Range range,
-                         RangeOf(request.begin, request.end, plan.length, "restore"));
-  plan.begin = range.begin;
-  plan.end = range.end;
-  if (!request.tokens.empty()) {
-    if (request.tokens.size() < plan.end - plan.begin) {
-      return Status(StatusCode::kInvalidArgument,
-                    "room for " + std::to_string(request.tokens.size()) + " token ids, " +
-                        std::to_string(plan.end - plan.begin) + " are wanted");
-    }
-    AddLane(tree, head, kTokenLane, plan.begin, plan.end, {}, &plan, &holes);
+                         RangeOf(source.begin, source.end, head.lengths[kTokenLane], "restore"));
+  return SourcePlanner(tree, head, source, request, several_end).Plan(range);
+}
+
+Status AddPlan(RestorePlan more, RestorePlan* plan) {
+  if (plan->model == nullptr) {
+    *plan = std::move(more);
+    return Status::Ok();
   }
-  if (request.into != nullptr) {
-    CAIRN_RETURN_IF_ERROR(ValidateKvView(*plan.model, *request.into, KvUse::kRestore));
-    const uint64_t common = CommonLength(*plan.model, head.lengths, plan.end);
-    if (request.require_kv) AddLagging(head, *request.into, plan, &holes);
-    for (uint32_t i = 0; i < request.into->groups.size(); ++i) {
-      CAIRN_RETURN_IF_ERROR(AddGroup(tree, head, *request.into, i, common, &plan, &holes));
-    }
-    if (!holes.empty()) {
-      return Evicted(*plan.model, holes,
-                     RestorableInstead(tree, head, plan, *request.into, common, holes));
-    }
+  if (more.model_id != plan->model_id) {
+    return Status(StatusCode::kModelMismatch, "restore: the sources are of several models");
   }
-  plan.jobs = MergeJobs(std::move(plan.jobs));
-  return plan;
+  plan->begin = std::min(plan->begin, more.begin);
+  plan->end = std::max(plan->end, more.end);
+  for (size_t i = 0; i < plan->kv_ends.size(); ++i) {
+    plan->kv_ends[i] = std::max(plan->kv_ends[i], more.kv_ends[i]);
+  }
+  plan->jobs.insert(plan->jobs.end(), more.jobs.begin(), more.jobs.end());
+  plan->jobs = MergeJobs(std::move(plan->jobs));
+  plan->sealed.insert(plan->sealed.end(), more.sealed.begin(), more.sealed.end());
+  return Status::Ok();
 }
 
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end) {
@@ -257,7 +324,7 @@ Result<OpenPiece> FindFragment(const ModelSpec& model, const SealedPiece& piece,
                       std::to_string(piece.node) + ", lane " + std::to_string(piece.lane) +
                       ", positions [" + std::to_string(piece.begin) + ", " +
                       std::to_string(piece.end) + "): " + what + "; restorable up to position " +
-                      std::to_string(piece.begin));
+                      std::to_string(piece.Target(piece.begin)));
   };
   CAIRN_ASSIGN_OR_RETURN(const auto found, table->Find(piece.node, piece.lane, piece.begin));
   if (!found.has_value() || found->node != piece.node || found->lane != piece.lane ||

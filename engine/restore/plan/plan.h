@@ -28,12 +28,21 @@ inline uint64_t TargetOf(uint64_t position, int64_t shift) {
   return position + static_cast<uint64_t>(shift);
 }
 
+// A range of a path, and where it goes: position p to p + shift of the view.
+struct RestoreSource {
+  BranchId branch{};  // Its path; or, if `node` is not 0, ...
+  NodeId node{};      // ... the one that ends with the last position of this node.
+  // Positions of the source. UINT64_MAX: its length, of the only source of a restore.
+  uint64_t begin = 0, end = UINT64_MAX;
+  int64_t shift = 0;
+};
+
 struct RecordPiece {
   uint32_t lane = 0;
   uint32_t op_index = 0;
   uint64_t extent_begin = 0;    // As the record says.
   uint64_t begin = 0, end = 0;  // Positions wanted, of the source.
-  int64_t shift = 0;            // For KV: its offset in the view.
+  int64_t shift = 0;            // RestoreSource::shift
   bool exact = true;            // Extent::exact.
   uint32_t view = 0;            // For KV: index in KvView::groups.
   uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
@@ -68,18 +77,18 @@ struct SealedPiece {
 
 struct RestorePlan {
   std::shared_ptr<const ModelSpec> model;
-  uint64_t begin = 0, end = 0;      // Tokens.
-  uint64_t length = 0;              // The branch's.
-  std::string ns{};                 // Its namespace.
-  int64_t shift = 0;                // All its pieces are shifted by it.
-  std::vector<uint64_t> kv_ends;    // One a GroupView.
+  uint64_t model_id = 0;
+  uint64_t begin = 0, end = 0;      // Tokens, in positions of the view.
+  uint64_t length = 0;              // The branch's; 0 with several sources.
+  std::string ns{};                 // Its namespace; with several sources the first one's.
+  std::vector<uint64_t> kv_ends;    // One a GroupView, in positions of the view.
   std::vector<RecordJob> jobs;      // Sorted by location.
   std::vector<SealedPiece> sealed;  // In the order of the path.
 };
 
-// Adds the reads for positions [begin, end) of an extent; `view` as in the pieces.
+// Adds the reads for positions [begin, end) of an extent; `view` and `shift` as in the pieces.
 void AddExtent(uint64_t node, uint32_t lane, const Extent& extent, uint64_t begin, uint64_t end,
-               RestorePlan* plan, uint32_t view = 0);
+               RestorePlan* plan, uint32_t view = 0, int64_t shift = 0);
 
 // A hash that changes when the content lies elsewhere; never 0.
 uint64_t HashOfPlace(const Place& place);
@@ -99,11 +108,17 @@ Result<Range> RangeOf(uint64_t begin, uint64_t end, uint64_t length, const char*
 // The end of a node, as a branch that ends there.
 Head HeadOfNode(const Node& node);
 
-// Under the commit lock. kInvalidArgument for ranges beyond the branch or a view that is too small,
-// kEvicted when needed KV was evicted. With a `shift` KV of position p goes to p + shift of the
-// view, unchanged.
-Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreRequest& request,
-                                int64_t shift = 0);
+// Under the commit lock: what the path of `source` gives to a restore. kInvalidArgument for ranges
+// beyond the branch or a view that is too small, kEvicted when needed KV was evicted.
+//
+// `several_end` 0: it is the only source, and `request` says how far its KV must reach. Else it is
+// one of several: KV of all its positions must have been given, and groups need what they need
+// where the last source ends, at that position of the view. A view with a group of states is
+// kInvalidArgument then: the state of one source says nothing of the others.
+Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreSource& source,
+                                const RestoreRequest& request, uint64_t several_end = 0);
+// Puts `more` behind the sources that `plan` has. kModelMismatch: it is of another model.
+Status AddPlan(RestorePlan more, RestorePlan* plan);
 
 // A sealed piece, the fragment that holds it, and its wanted frames.
 struct OpenPiece {
@@ -137,9 +152,10 @@ struct OpenPiece {
   bool IsCached(uint32_t slice, uint32_t page) const {
     return !cached.empty() && cached[IndexOfWanted(slice, page)] != 0;
   }
-  // The first wanted position of a page.
+  // The first wanted position of a page, in the view.
   uint64_t FirstPosition(uint32_t page) const {
-    return std::max(piece.begin, fragment.begin + uint64_t{page} * fragment.page_rows);
+    return piece.Target(
+        std::max(piece.begin, fragment.begin + uint64_t{page} * fragment.page_rows));
   }
 };
 
@@ -167,7 +183,7 @@ struct ReadJob {
   Kind kind = Kind::kRecord;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint64_t first_position = 0;  // Damage costs this position and all behind it.
+  uint64_t first_position = 0;  // Damage costs this position of the view and all behind it.
   size_t index = 0;             // For the function that works on it.
   size_t item = 0;              // The item that it is for.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One of several restores that share a plan, a pipeline and a deadline: its source, its target, and
-// its result. Damage or cancellation of one item does not affect the others.
+// One of several restores that share a pipeline and a deadline: its sources, its target, and its
+// result. Damage or cancellation of one item does not affect the others.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,11 @@ struct RestoreItem {
   // --- Input. Borrowed until the call returns.
   BranchId branch{};         // Its source; or, if `node` is not 0, ...
   NodeId node{};             // ... the path that ends with the last position of this node.
-  RestoreRequest request{};  // Range, in positions of the source, and view; nothing else of it.
-  int64_t shift = 0;         // Position p of the source goes to p + shift of the view.
+  RestoreRequest request{};  // Range, ids, view, GpuSync; nothing else of it.
+  // Several sources, or one that is shifted, instead of `branch`, `node` and the request's range.
+  // All or nothing: what one of them lacks fails the item. Ids begin with the first position of the
+  // view that a source has.
+  std::vector<RestoreSource> sources{};
   // Updated as layers complete; the caller calls its End. Null: progress is not reported.
   LayerWords* layers = nullptr;
   const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: none.
@@ -43,7 +46,7 @@ struct RestoreItem {
 
   // --- Output
   Status status{};
-  RestoreResult result{};  // If `status` is Ok. In positions of the source.
+  RestoreResult result{};  // If `status` is Ok. In positions of the view.
 };
 
 // The progress of an item while several threads work on it. Thread-safe.

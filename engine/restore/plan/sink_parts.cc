@@ -88,7 +88,7 @@ Status TokenRows::OfRecord(const RecordPiece& piece, const LaneRange& range,
     return Damaged(record, "the strip of token ids does not fit");
   }
   CAIRN_ASSIGN_OR_RETURN(const std::span<const std::byte> ids, record.Strip(range.strip));
-  std::memcpy(into_.data() + (piece.begin - plan_.begin),
+  std::memcpy(into_.data() + (piece.Target(piece.begin) - plan_.begin),
               ids.data() + (piece.begin - range.begin) * sizeof(TokenId),
               (piece.end - piece.begin) * sizeof(TokenId));
   return Status::Ok();
@@ -98,7 +98,7 @@ void TokenRows::OfPage(const OpenPiece& open, const FrameJob& job,
                        std::span<const std::byte> raw) const {
   if (!wanted()) return;
   const PageRowsWanted page = WantedOfPage(open, job.page);
-  std::memcpy(into_.data() + (page.begin - plan_.begin),
+  std::memcpy(into_.data() + (open.piece.Target(page.begin) - plan_.begin),
               raw.data() + (page.begin - page.page_begin) * sizeof(TokenId),
               (page.end - page.begin) * sizeof(TokenId));
 }
