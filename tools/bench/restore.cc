@@ -2,12 +2,15 @@
 //
 // restore-cold and restore-warm: a whole session brought back into paged memory, beside a raw read
 // of as many bytes, and beside memcpy. The first restore is compared with the source byte by byte.
+// The same session again, its quarters in another order and their keys turned to their new
+// positions (engine/restore/plan/key_turns.h).
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "base/core/check.h"
+#include "engine/store/store_core.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/machine.h"
 #include "tools/bench/raw.h"
@@ -22,7 +25,11 @@ constexpr uint64_t kTokensPerAppend = 16;
 class Session {
  public:
   static Result<std::unique_ptr<Session>> Create(const Config& config, uint64_t bytes) {
-    CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, ModelOfTokenBytes(kTokenBytes));
+    CAIRN_ASSIGN_OR_RETURN(ModelSpec spec, ModelOfTokenBytes(kTokenBytes));
+    LayerGroup& group = spec.groups[0];
+    group.planes[0].rotary.pairing = RotaryPairing::kHalves;
+    group.inv_freq =
+        RotaryFrequencies(group.planes[0].row_bytes / DtypeBytes(group.planes[0].dtype), 500'000.0);
     CAIRN_ASSIGN_OR_RETURN(const Layout layout, ParseLayout(config.layout));
     const uint64_t tokens =
         std::max(bytes / kTokenBytes, kTokensPerAppend) / kTokensPerAppend * kTokensPerAppend;
@@ -59,6 +66,25 @@ class Session {
     hot_bytes_ += result.hot_bytes;
     CAIRN_CHECK(result.bytes == bytes() && result.end == tokens());
     return checked_ ? Status::Ok() : Compare();
+  }
+
+  // Its quarters, each where the one before was.
+  Status RestoreMoved(const Branch& branch) {
+    const uint64_t quarter = tokens() / 4;
+    engine::RestoreItem item;
+    for (uint64_t i = 0; i < 4; ++i) {
+      const uint64_t begin = i * quarter;
+      const auto to = static_cast<int64_t>((i + 1) % 4 * quarter);
+      item.sources.push_back({.branch = branch.id(),
+                              .begin = begin,
+                              .end = begin + quarter,
+                              .shift = to - static_cast<int64_t>(begin)});
+    }
+    item.request.into = &target_cursor_.At(0, tokens());
+    CAIRN_RETURN_IF_ERROR(branch.core()->reads().RestoreMany({&item, 1}, UINT64_MAX));
+    CAIRN_RETURN_IF_ERROR(item.status);
+    CAIRN_CHECK(item.result.bytes == 4 * quarter * kTokenBytes);
+    return Status::Ok();
   }
 
   // The part of the bytes of all restores that came from the store's memory.
@@ -114,6 +140,12 @@ void ReportRestore(const Arm& ours, const Session& session, Report* report) {
   report->Value("cpu_s_per_gb", ours.cpu_s_per_gb(), "CPU of the process");
 }
 
+void ReportMoved(const Arm& ours, const Arm& moved, Report* report) {
+  report->Value("moved_gb_per_s", moved.gb_per_s(), "four sources, keys turned to new positions");
+  report->Value("moved_cpu_s_per_gb", moved.cpu_s_per_gb(), "CPU of the process");
+  report->AddRatio("moved_to_restore", RatioOfBytes(moved, ours), "higher is better");
+}
+
 }  // namespace
 
 Status RunRestoreCold(const Config& config, const std::string& scratch, Report* report) {
@@ -159,15 +191,19 @@ Status RunRestoreCold(const Config& config, const std::string& scratch, Report* 
     return Status::Ok();
   };
   ours.op = [&](double*) { return session->Restore(branch); };
+  Arm moved{.name = "moved", .bytes_per_op = session->bytes(), .max_ops_per_block = 1};
+  moved.before_block = ours.before_block;
+  moved.op = [&](double*) { return session->RestoreMoved(branch); };
   Arm raw{.name = "raw read", .bytes_per_op = session->bytes(), .max_ops_per_block = 1};
   raw.op = [&](double*) { return raw_file->Read(0, session->target().bytes()); };
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(config, "restore-cold", {&ours, &raw}));
+  CAIRN_RETURN_IF_ERROR(RunInterleaved(config, "restore-cold", {&ours, &moved, &raw}));
 
   ReportRestore(ours, *session, report);
   report->Value("open_ms", Median(open_us) * 1e-3, "opening the store, not part of the restore");
   report->Value("raw_read_ms", raw.p50_us() * 1e-3, "ring of 512 KiB x 16 reads of one file");
   report->Value("raw_read_gb_per_s", raw.gb_per_s(), "the same");
   report->Value("raw_cpu_s_per_gb", raw.cpu_s_per_gb(), "CPU of the raw reads");
+  ReportMoved(ours, moved, report);
   const Ratio to_raw = RatioOfBytes(ours, raw);
   report->AddRatio("logical_to_raw_read", to_raw, "higher is better");
   if (config.sealed) {
@@ -206,6 +242,8 @@ Status RunRestoreWarm(const Config& config, const std::string& scratch, Report* 
 
   Arm ours{.name = "cairn", .bytes_per_op = session->bytes()};
   ours.op = [&](double*) { return session->Restore(branch); };
+  Arm moved{.name = "moved", .bytes_per_op = session->bytes()};
+  moved.op = [&](double*) { return session->RestoreMoved(branch); };
   Arm copy{.name = "memcpy", .bytes_per_op = session->bytes()};
   copy.op = [&](double*) {
     std::memcpy(session->target().bytes().data(), canonical.data(), session->bytes());
@@ -216,9 +254,10 @@ Status RunRestoreWarm(const Config& config, const std::string& scratch, Report* 
     Scatter(canonical.data(), pieces);
     return Status::Ok();
   };
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(config, "restore-warm", {&ours, &copy, &scatter}));
+  CAIRN_RETURN_IF_ERROR(RunInterleaved(config, "restore-warm", {&ours, &moved, &copy, &scatter}));
 
   ReportRestore(ours, *session, report);
+  ReportMoved(ours, moved, report);
   report->Value("memcpy_gb_per_s", copy.gb_per_s(), "one memcpy of as many bytes, one thread");
   report->Value("scatter_gb_per_s", scatter.gb_per_s(),
                 "memcpy piece by piece into the same layout");
