@@ -67,8 +67,9 @@ std::vector<std::string> Plus(std::vector<std::string> names, std::vector<std::s
 }
 
 std::vector<Case> Cases() {
-  const std::vector<std::string> restore = {"restore_ms", "session_mib", "gb_per_s", "hot_fraction",
-                                            "cpu_s_per_gb"};
+  const std::vector<std::string> restore = {"restore_ms",        "session_mib",  "gb_per_s",
+                                            "hot_fraction",      "cpu_s_per_gb", "moved_gb_per_s",
+                                            "moved_cpu_s_per_gb"};
   const std::vector<std::string> group = {"one_thread_commits_per_s", "eight_threads_commits_per_s",
                                           "eight_tickets_commits_per_s", "raw_commits_per_s"};
   return {
@@ -102,11 +103,11 @@ std::vector<Case> Cases() {
       {"restore-cold",
        "--session-bytes 8388608",
        Plus(restore, {"raw_read_ms", "open_ms"}),
-       {"logical_to_raw_read"}},
+       {"logical_to_raw_read", "moved_to_restore"}},
       {"restore-cold",
        "--session-bytes 8388608 --sealed",
        Plus(restore, {"raw_read_ms", "open_ms", "stored_to_raw", "seal_mb_per_s"}),
-       {"logical_to_raw_read", "logical_to_raw_read_packed"}},
+       {"logical_to_raw_read", "logical_to_raw_read_packed", "moved_to_restore"}},
       {"restore-set",
        "--session-bytes 67108864",
        {"cache_mib", "sessions", "warm_gb_per_s", "large_gb_per_s", "off_gb_per_s",
@@ -115,7 +116,7 @@ std::vector<Case> Cases() {
       {"restore-warm",
        "--session-bytes 8388608",
        Plus(restore, {"memcpy_gb_per_s"}),
-       {"to_memcpy", "to_scatter"}},
+       {"to_memcpy", "to_scatter", "moved_to_restore"}},
       {"restore-small",
        "",
        {"log_p50_us", "tables_p50_us", "tables_p95_us", "raw_p50_us", "session_kib", "sessions"},
