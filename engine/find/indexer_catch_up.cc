@@ -173,7 +173,7 @@ Result<IndexedNode> Indexer::ReadFacts(uint64_t number) {
   const Tree& tree = write.tree();
   const Node* const node = tree.FindNode(number);
   facts.indexed =
-      node != nullptr && node->use->policy.index == Index::kPrefix && !IsReserved(node->ns);
+      node != nullptr && node->use->policy.index != Index::kNone && !IsReserved(node->ns);
   if (!facts.indexed) return facts;
   const Node* const parent = tree.OnPath(node->parent);
   facts.model = node->model;
