@@ -85,4 +85,11 @@ inline constexpr size_t kConfirmRounds = 64;
 // Symbols that are confirmed at once: the ids of a long prompt need not all be in memory twice.
 inline constexpr uint64_t kConfirmTokens = 1u << 20;
 
+// Chunks are found by the hash of this many ids in a row, one chosen of each window of so many of
+// them. So every run of kChunkRun ids that two texts have in common has a fingerprint in common. A
+// shorter window would cost more entries, a longer one would find fewer runs.
+inline constexpr uint64_t kChunkIds = 32;
+inline constexpr uint64_t kChunkWindow = 16;
+inline constexpr uint64_t kChunkRun = kChunkIds + kChunkWindow - 1;
+
 }  // namespace cairn::engine
