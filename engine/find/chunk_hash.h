@@ -55,9 +55,10 @@ class Winnower {
            const OnChosen& on_chosen);
 
  private:
-  // Whether another hash is chosen now: chosen_.
-  bool AddSymbol(uint64_t symbol);
-  bool Choose(uint64_t hash);
+  // Adds ids until one of them makes a window choose another hash, chosen_. The result: how many.
+  size_t AddUntilChosen(std::span<const TokenId> ids, std::span<const ContentSpan>* spans,
+                        bool* is_chosen);
+  bool Choose(uint64_t hash, uint64_t end);
 
   const uint64_t begin_;
   uint64_t at_;
@@ -72,13 +73,10 @@ class Winnower {
 template <typename OnChosen>
 void Winnower::Add(std::span<const TokenId> ids, std::span<const ContentSpan> spans,
                    const OnChosen& on_chosen) {
-  size_t next = 0;
-  for (const TokenId id : ids) {
-    while (next < spans.size() && spans[next].end <= at_) ++next;
-    const bool in_span = next < spans.size() && spans[next].begin <= at_;
-    if (AddSymbol(in_span ? ChunkSymbol(id, spans[next], at_) : ChunkSymbol(id))) {
-      on_chosen(chosen_);
-    }
+  while (!ids.empty()) {
+    bool is_chosen = false;
+    ids = ids.subspan(AddUntilChosen(ids, &spans, &is_chosen));
+    if (is_chosen) on_chosen(chosen_);
   }
 }
 
