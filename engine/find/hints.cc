@@ -73,25 +73,42 @@ Result<uint64_t> Hints::Find(uint64_t hash, uint64_t position, uint64_t before, 
   return uint64_t{0};
 }
 
+Status Hints::FindChunksOf(const std::string& key, sstable::RecordIterator* scan,
+                           std::vector<HintEntry>* found) {
+  found->clear();
+  for (scan->Seek(key); scan->valid() && scan->key().starts_with(key); scan->Next()) {
+    if (found->size() == kHintScanMax) break;
+    const auto entry = GetChunk(scan->key(), *scan->value());
+    if (!entry.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
+    found->push_back(*entry);
+  }
+  return scan->status();
+}
+
+// What is in memory first: reading ahead takes as long as that.
 Result<std::vector<std::vector<HintEntry>>> Hints::FindChunks(std::span<const uint64_t> hashes,
                                                               bool memory_only) const {
-  std::vector<std::string> keys;
-  for (const uint64_t hash : hashes) keys.push_back(ChunkKeysOf(hash));
-  if (!memory_only) {
-    const std::vector<std::string_view> views(keys.begin(), keys.end());
-    index_->ReadAhead(views);
-  }
   std::vector<std::vector<HintEntry>> found(hashes.size());
-  const auto scan =
-      index_->NewScan({.end = std::string(kChunksEnd), .read = {.memory_only = memory_only}});
-  for (size_t i = 0; i < keys.size(); ++i) {
-    for (scan->Seek(keys[i]); scan->valid() && scan->key().starts_with(keys[i]); scan->Next()) {
-      if (found[i].size() == kHintScanMax) break;
-      const auto entry = GetChunk(scan->key(), *scan->value());
-      if (!entry.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
-      found[i].push_back(*entry);
+  std::vector<size_t> left;
+  std::vector<std::string> keys;
+  const auto in_memory =
+      index_->NewScan({.end = std::string(kChunksEnd), .read = {.memory_only = true}});
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    std::string key = ChunkKeysOf(hashes[i]);
+    const Status status = FindChunksOf(key, in_memory.get(), &found[i]);
+    if (status.code() == StatusCode::kBusy && !memory_only) {
+      left.push_back(i);
+      keys.push_back(std::move(key));
+    } else {
+      CAIRN_RETURN_IF_ERROR(status);
     }
-    CAIRN_RETURN_IF_ERROR(scan->status());
+  }
+  if (left.empty()) return found;
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  index_->ReadAhead(views);
+  const auto scan = index_->NewScan({.end = std::string(kChunksEnd), .read = {}});
+  for (size_t i = 0; i < left.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(FindChunksOf(keys[i], scan.get(), &found[left[i]]));
   }
   return found;
 }

@@ -79,6 +79,9 @@ class Hints {
   sstable::LsmIndex& index() { return *index_; }
 
  private:
+  // Those of one key. Errors: those of the scan, kCorruption.
+  static Status FindChunksOf(const std::string& key, sstable::RecordIterator* scan,
+                             std::vector<HintEntry>* found);
   Status FlushFrozen();
   Hints(std::unique_ptr<sstable::LsmIndex> index, uint64_t memory_bytes)
       : index_(std::move(index)),

@@ -18,8 +18,8 @@ namespace cairn::testing {
 namespace {
 
 using engine::ExtendPrefix;
-using engine::KeyHash;
 using engine::HintEntry;
+using engine::KeyHash;
 using engine::PrefixHasher;
 using engine::PrefixRoot;
 using engine::SeedOf;
