@@ -80,6 +80,41 @@ TEST_P(ChunkReopenTest, AFollowerFindsWhatItShows) {
   EXPECT_EQ(3u, found->matches.size());
 }
 
+// When a quarter is gone a sweep deletes its entries, and of a namespace that has none any more all.
+TEST_P(ChunkReopenTest, ASweepLeavesWhatLives) {
+  spec_ = ModelSpec::FullAttention("small", 1, 1, 1, Dtype::kBf16);
+  model_ = Register(spec_);
+  const std::vector<TokenId> ids = Tokens(20'000, 5);
+  Make("kept", ids, "docs");
+  ASSERT_OK(store_.SetNamespace("was", {.index = Index::kChunks}));
+  Make("was", ids, "was");
+  std::vector<Branch> gone;
+  for (uint64_t i = 0; i < 8; ++i) gone.push_back(Make("", Tokens(150'000, 100 + i), "docs"));
+  UntilComplete(ids);
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK(store_.SetNamespace("was", {}));
+  for (Branch& branch : gone) ASSERT_OK(branch.Drop());
+  ASSERT_OK(store_.Compact());
+  for (int i = 0; i < 3000 && store_.Metrics().hint_dead_tokens > 1000; ++i) {
+    world_->world().scheduler->Sleep(1'000'000);
+    if (i % 100 != 99) continue;
+    Make("", Tokens(1, static_cast<uint64_t>(i)));
+    ASSERT_OK(store_.Compact());
+  }
+  EXPECT_LT(store_.Metrics().hint_dead_tokens, 1000u);
+  ExpectOne(UntilComplete(ids), 0, 20'000, 0);
+  ASSERT_OK(store_.PauseBackground());  // Which would index it again.
+  ASSERT_OK(store_.SetNamespace("was", {.index = Index::kChunks}));
+  EXPECT_TRUE(Chunks(QueryOf(ids, "was")).matches.empty()) << "they were swept";
+  ASSERT_OK(store_.ResumeBackground());
+  ASSERT_OK(store_.Compact());  // Begins to index it again.
+  ChunkMatches found;
+  for (int i = 0; i < 1000 && !(found = Chunks(QueryOf(ids, "was"))).complete; ++i) {
+    world_->world().scheduler->Sleep(1'000'000);
+  }
+  ExpectOne(found, 0, 20'000, 0);
+}
+
 // ---------------------------------------------------------------- a machine that fails
 
 class ChunkFaultTest : public ::testing::Test {
