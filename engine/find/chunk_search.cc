@@ -68,7 +68,11 @@ bool ChunkSearch::Suits(const Node& node) const {
 Result<std::vector<ChunkMatch>> ChunkSearch::Run() {
   for (const uint64_t distance : kChunkDistances) {
     const std::vector<size_t> picked = Pick(distance);
-    if (!picked.empty()) CAIRN_RETURN_IF_ERROR(LookUp(picked));
+    for (std::span<const size_t> left = picked; !left.empty();) {
+      const auto some = left.first(std::min(left.size(), kChunksLookedUpTogether));
+      CAIRN_RETURN_IF_ERROR(LookUp(some));
+      left = left.subspan(some.size());
+    }
   }
   CAIRN_RETURN_IF_ERROR(DropWhatIsGone());
   // A reader's tree may be behind the hints. Without room they stay, and are met again.
@@ -103,15 +107,20 @@ std::vector<size_t> ChunkSearch::Pick(uint64_t distance) {
 }
 
 Status ChunkSearch::LookUp(std::span<const size_t> picked) {
+  std::vector<size_t> places;
   std::vector<uint64_t> hashes;
-  for (const size_t place : picked) hashes.push_back(ChunkKeyHash(chosen_[place].value, seed_));
+  for (const size_t place : picked) {
+    if (covered_[place]) continue;  // By what others of its round found.
+    places.push_back(place);
+    hashes.push_back(ChunkKeyHash(chosen_[place].value, seed_));
+  }
   auto found = hints_.FindChunks(hashes, query_.memory_only);
   hints_damaged_ = found.status().code() == StatusCode::kCorruption;
   CAIRN_RETURN_IF_ERROR(found.status());
   std::vector<Question> questions;
-  for (size_t i = 0; i < picked.size(); ++i) {
+  for (size_t i = 0; i < places.size(); ++i) {
     std::vector<HintEntry>& entries = (*found)[i];
-    if (!entries.empty()) questions.push_back({.place = picked[i], .entries = std::move(entries)});
+    if (!entries.empty()) questions.push_back({.place = places[i], .entries = std::move(entries)});
   }
   std::stable_sort(questions.begin(), questions.end(), [](const Question& a, const Question& b) {
     return a.entries.size() < b.entries.size();
@@ -192,7 +201,8 @@ void ChunkSearch::AddMatch(const Seed& seed) {
 // Reads more and more on both sides of what is equal, for all seeds together.
 Status ChunkSearch::Compare(std::vector<Seed>* seeds) {
   for (Seed& seed : *seeds) seed.lo = seed.hi = seed.at;
-  for (uint64_t reach = kChunkReach;; reach = std::min(4 * reach, kConfirmTokens)) {
+  const uint64_t reach_max = std::max(kChunkReach, kConfirmTokens / (2 * seeds->size()));
+  for (uint64_t reach = kChunkReach;; reach = std::min(4 * reach, reach_max)) {
     std::vector<Read> reads = NextReads(*seeds, reach);
     if (reads.empty()) return Status::Ok();
     CAIRN_RETURN_IF_ERROR(ClipAll(&reads));
@@ -246,7 +256,7 @@ Result<bool> ChunkSearch::Clip(Read* read, const Committer::Lock&) {
   if (node == nullptr && query_.memory_only && !tree.KnowsNode(seed.entry.node)) {
     return Status(StatusCode::kBusy, "a node is not in memory");
   }
-  if (node == nullptr || !Suits(*node)) {
+  if (node == nullptr || !Suits(*node) || node->lanes[kTokenLane].end < seed.entry.position) {
     gone_.push_back(seed.entry);
     return false;
   }

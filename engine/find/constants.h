@@ -101,6 +101,9 @@ inline constexpr std::array<uint64_t, 3> kChunkDistances = {512, 64, 0};
 // the answer is not complete.
 inline constexpr uint64_t kChunkScansMax = 1u << 17;
 
+// Fingerprints whose entries are in hand together: at most 2 MiB of them, of the rarest first.
+inline constexpr size_t kChunksLookedUpTogether = 1024;
+
 // Fingerprints whose entries are compared together, and ids that are read first on both sides of
 // each: most runs need no second read. 64 of them with 8 entries take 2 MiB.
 inline constexpr size_t kChunksAskedTogether = 64;

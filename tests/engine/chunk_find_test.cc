@@ -224,6 +224,33 @@ TEST_P(ChunkFindTest, BlendedRoundsChangeNothing) {
   EXPECT_EQ(entries, store_.Metrics().hint_chunk_entries);
 }
 
+TEST_P(ChunkFindTest, OneIdRepeatedAndADocumentTwiceAreFound) {
+  const std::vector<TokenId> same(2000, 7), doc = Tokens(300, 5);
+  Make("same", same, "docs");
+  Make("doc", doc, "docs");
+  const ChunkMatches repeated = Chunks(Joined({Tokens(20, 8), Part(same, 0, 1500)}));
+  EXPECT_TRUE(std::ranges::any_of(repeated.matches, [](const ChunkMatch& match) {
+    return match.begin == 20 && match.end == 1520;
+  }));
+  const ChunkMatches twice = Chunks(Joined({doc, doc}));
+  ASSERT_EQ(2u, twice.matches.size());
+  EXPECT_EQ(300u, twice.matches[0].end);
+  EXPECT_EQ(300u, twice.matches[1].begin);
+  EXPECT_EQ(600u, twice.matches[1].end);
+}
+
+// More than one look at the index has in hand, and more ids than one read of many.
+TEST_P(ChunkFindTest, ALongPromptIsFoundWhole) {
+  const std::vector<TokenId> doc = Tokens(60'000, 5);
+  spec_ = ModelSpec::FullAttention("small", 1, 1, 1, Dtype::kBf16);
+  model_ = Register(spec_);
+  Make("doc", doc, "docs");
+  ExpectOne(Chunks(Joined({Tokens(20, 8), doc})), 20, 60'020, 0);
+  std::vector<std::vector<TokenId>> pieces;  // None has the neighbours that it had.
+  for (size_t at = doc.size(); at >= 100; at -= 100) pieces.push_back(Part(doc, at - 100, at));
+  EXPECT_EQ(600u, Chunks(Joined(pieces)).matches.size());
+}
+
 TEST_P(ChunkFindTest, MemoryOnlyIsBusyRatherThanReading) {
   const std::vector<TokenId> ids = Tokens(400, 5);
   Make("a", ids, "docs");
