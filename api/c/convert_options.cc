@@ -47,7 +47,7 @@ Result<Options> ToOptions(const cairn_options* given) {
   options.max_bytes = read.max_bytes;
   CAIRN_RETURN_IF_ERROR(
       ToEnum(read.evict, Evict::kBranches, "cairn_options::evict", &options.evict));
-  CAIRN_RETURN_IF_ERROR(ToEnum(read.index, Index::kNone, "cairn_options::index", &options.index));
+  CAIRN_RETURN_IF_ERROR(ToEnum(read.index, kLastIndex, "cairn_options::index", &options.index));
   options.segment_bytes = read.segment_bytes;
   options.log_bytes_max = read.log_bytes_max;
   options.snapshot_interval_tokens = read.snapshot_interval_tokens;
@@ -91,7 +91,7 @@ Result<NamespacePolicy> ToPolicy(const cairn_namespace_policy* given) {
   CAIRN_RETURN_IF_ERROR(ToEnum(read.persist, Persist::kTokensOnly,
                                "cairn_namespace_policy::persist", &policy.persist));
   CAIRN_RETURN_IF_ERROR(
-      ToEnum(read.index, Index::kNone, "cairn_namespace_policy::index", &policy.index));
+      ToEnum(read.index, kLastIndex, "cairn_namespace_policy::index", &policy.index));
   if (read.has_evict) {
     CAIRN_RETURN_IF_ERROR(ToEnum(read.evict, Evict::kBranches, "cairn_namespace_policy::evict",
                                  &policy.evict.emplace()));

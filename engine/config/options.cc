@@ -70,7 +70,10 @@ Status Options::Validate() const {
     return bad("reuse_memory_bytes is " + std::to_string(reuse_memory_bytes) +
                "; it must be 0, or at least " + std::to_string(kMinReuseMemoryBytes));
   }
-  if (index > Index::kNone) return bad("index is none that exists");
+  if (index > Index::kNone) {
+    return bad(index == Index::kChunks ? "index is kChunks, which is for policies of namespaces"
+                                       : "index is none that exists");
+  }
   if (submit_copy_max_bytes > kMaxSubmitCopyBytes) {
     return bad("submit_copy_max_bytes must be at most " + std::to_string(kMaxSubmitCopyBytes));
   }

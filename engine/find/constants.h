@@ -3,6 +3,7 @@
 // Numbers of this floor, with their reasons.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -84,5 +85,28 @@ inline constexpr size_t kConfirmRounds = 64;
 
 // Symbols that are confirmed at once: the ids of a long prompt need not all be in memory twice.
 inline constexpr uint64_t kConfirmTokens = 1u << 20;
+
+// Chunks are found by the hash of this many ids in a row, one chosen of each window of so many of
+// them. So every run of kChunkRun ids that two texts have in common has a fingerprint in common. A
+// shorter window would cost more entries, a longer one would find fewer runs.
+inline constexpr uint64_t kChunkIds = 32;
+inline constexpr uint64_t kChunkWindow = 16;
+inline constexpr uint64_t kChunkRun = kChunkIds + kChunkWindow - 1;
+
+// Ids between fingerprints that are looked up in each round of a search for chunks. A document is
+// mostly known by one of them; then come shorter pieces; and at last what is at the ends of runs.
+inline constexpr std::array<uint64_t, 3> kChunkDistances = {512, 64, 0};
+
+// Fingerprints that one search looks up, at most: a second of work with all in memory. Beyond that
+// the answer is not complete.
+inline constexpr uint64_t kChunkScansMax = 1u << 17;
+
+// Fingerprints whose entries are in hand together: at most 2 MiB of them, of the rarest first.
+inline constexpr size_t kChunksLookedUpTogether = 1024;
+
+// Fingerprints whose entries are compared together, and ids that are read first on both sides of
+// each: most runs need no second read. 64 of them with 8 entries take 2 MiB.
+inline constexpr size_t kChunksAskedTogether = 64;
+inline constexpr uint64_t kChunkReach = 512;
 
 }  // namespace cairn::engine

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/find/hint_records.h"
 
+#include <bit>
+
 #include "engine/find/constants.h"
 
 namespace cairn::engine {
@@ -8,6 +10,7 @@ namespace cairn::engine {
 namespace {
 
 constexpr size_t kPrefixKeyBytes = 17;
+constexpr size_t kHashKeyBytes = 9;  // The letter and the hash.
 constexpr size_t kPositionBytesMax = 10;
 
 void PutBig(std::string* key, uint64_t value) {
@@ -40,7 +43,38 @@ std::optional<uint64_t> GetVarint(std::string_view value) {
   return number;
 }
 
+// The complement of: how many bytes the number has, and these bytes. So keys of larger numbers come
+// first, and small numbers are short.
+void PutFalling(std::string* key, uint64_t number) {
+  const int bytes = (std::bit_width(number) + 7) / 8;
+  key->push_back(static_cast<char>(~bytes));
+  for (int i = bytes - 1; i >= 0; --i) key->push_back(static_cast<char>(~(number >> (8 * i))));
+}
+
+// Takes one off the front. Nothing: there is none in its shortest form, or it is 0.
+std::optional<uint64_t> TakeFalling(std::string_view* key) {
+  if (key->empty()) return std::nullopt;
+  const auto bytes = static_cast<uint8_t>(~static_cast<uint8_t>(key->front()));
+  if (bytes == 0 || bytes > sizeof(uint64_t) || key->size() <= bytes) return std::nullopt;
+  uint64_t number = 0;
+  for (size_t i = 1; i <= bytes; ++i) {
+    number = number << 8 | static_cast<uint8_t>(~static_cast<uint8_t>((*key)[i]));
+  }
+  if (number >> (8 * (bytes - 1)) == 0) return std::nullopt;
+  key->remove_prefix(bytes + size_t{1});
+  return number;
+}
+
 }  // namespace
+
+std::string KeyOf(const HintEntry& entry) {
+  return entry.kind == HintKind::kPrefix ? PrefixKey(entry.hash, entry.node)
+                                         : ChunkKey(entry.hash, entry.node, entry.position);
+}
+
+std::string ValueOf(const HintEntry& entry) {
+  return entry.kind == HintKind::kPrefix ? PrefixValue(entry.position) : std::string();
+}
 
 std::string PrefixKeysOf(uint64_t hash) {
   std::string key(1, kPrefixLetter);
@@ -60,11 +94,36 @@ std::string PrefixValue(uint64_t position) {
   return value;
 }
 
-std::optional<PrefixEntry> GetPrefix(std::string_view key, std::string_view value) {
+std::optional<HintEntry> GetPrefix(std::string_view key, std::string_view value) {
   if (key.size() != kPrefixKeyBytes || key[0] != kPrefixLetter) return std::nullopt;
   const std::optional<uint64_t> position = GetVarint(value);
   if (!position.has_value() || *position == 0) return std::nullopt;
-  return PrefixEntry{GetBig(key.substr(1, 8)), ~GetBig(key.substr(9, 8)), *position};
+  return HintEntry{
+      .hash = GetBig(key.substr(1, 8)), .node = ~GetBig(key.substr(9, 8)), .position = *position};
+}
+
+std::string ChunkKeysOf(uint64_t hash) {
+  std::string key(1, kChunkLetter);
+  PutBig(&key, hash);
+  return key;
+}
+
+std::string ChunkKey(uint64_t hash, uint64_t node, uint64_t position) {
+  std::string key = ChunkKeysOf(hash);
+  PutFalling(&key, node);
+  PutFalling(&key, position);
+  return key;
+}
+
+std::optional<HintEntry> GetChunk(std::string_view key, std::string_view value) {
+  if (key.size() < kHashKeyBytes || key[0] != kChunkLetter || !value.empty()) return std::nullopt;
+  const uint64_t hash = GetBig(key.substr(1, 8));
+  key.remove_prefix(kHashKeyBytes);
+  const std::optional<uint64_t> node = TakeFalling(&key);
+  if (!node.has_value()) return std::nullopt;
+  const std::optional<uint64_t> position = TakeFalling(&key);
+  if (!position.has_value() || *position < kChunkIds || !key.empty()) return std::nullopt;
+  return HintEntry{.hash = hash, .node = *node, .position = *position, .kind = HintKind::kChunk};
 }
 
 std::string HintHeadValue() {

@@ -38,20 +38,24 @@ Result<std::unique_ptr<Hints>> Hints::Open(const sstable::TableContext& tables,
   return hints;
 }
 
-Status Hints::Put(std::span<const PrefixEntry> entries) {
+Status Hints::Put(std::span<const HintEntry> entries) {
   sstable::WriteBatch batch = index_->NewBatch();
-  for (const PrefixEntry& entry : entries) {
-    CAIRN_RETURN_IF_ERROR(
-        batch.Put(PrefixKey(entry.hash, entry.node), PrefixValue(entry.position)));
+  for (const HintEntry& entry : entries) {
+    CAIRN_RETURN_IF_ERROR(batch.Put(KeyOf(entry), ValueOf(entry)));
   }
-  for (const PrefixEntry& entry : entries) filter_.Add(entry.hash);
+  uint64_t chunks = 0;
+  for (const HintEntry& entry : entries) {
+    filter_.Add(entry.hash);
+    chunks += entry.kind == HintKind::kChunk;
+  }
   index_->Apply(std::move(batch));
-  entries_put_.fetch_add(entries.size(), std::memory_order_relaxed);
+  entries_put_.fetch_add(entries.size() - chunks, std::memory_order_relaxed);
+  chunks_put_.fetch_add(chunks, std::memory_order_relaxed);
   return Status::Ok();
 }
 
 Result<uint64_t> Hints::Find(uint64_t hash, uint64_t position, uint64_t before, bool memory_only,
-                             std::vector<PrefixEntry>* found) const {
+                             std::vector<HintEntry>* found) const {
   const std::string prefix = PrefixKeysOf(hash);
   const auto scan =
       index_->NewScan({.end = std::string(kPrefixesEnd), .read = {.memory_only = memory_only}});
@@ -69,6 +73,46 @@ Result<uint64_t> Hints::Find(uint64_t hash, uint64_t position, uint64_t before, 
   return uint64_t{0};
 }
 
+Status Hints::FindChunksOf(const std::string& key, sstable::RecordIterator* scan,
+                           std::vector<HintEntry>* found) {
+  found->clear();
+  for (scan->Seek(key); scan->valid() && scan->key().starts_with(key); scan->Next()) {
+    if (found->size() == kHintScanMax) break;
+    const auto entry = GetChunk(scan->key(), *scan->value());
+    if (!entry.has_value()) return Status(StatusCode::kCorruption, "hints: no such record");
+    found->push_back(*entry);
+  }
+  return scan->status();
+}
+
+// What is in memory first: reading ahead takes as long as that.
+Result<std::vector<std::vector<HintEntry>>> Hints::FindChunks(std::span<const uint64_t> hashes,
+                                                              bool memory_only) const {
+  std::vector<std::vector<HintEntry>> found(hashes.size());
+  std::vector<size_t> left;
+  std::vector<std::string> keys;
+  const auto in_memory =
+      index_->NewScan({.end = std::string(kChunksEnd), .read = {.memory_only = true}});
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    std::string key = ChunkKeysOf(hashes[i]);
+    const Status status = FindChunksOf(key, in_memory.get(), &found[i]);
+    if (status.code() == StatusCode::kBusy && !memory_only) {
+      left.push_back(i);
+      keys.push_back(std::move(key));
+    } else {
+      CAIRN_RETURN_IF_ERROR(status);
+    }
+  }
+  if (left.empty()) return found;
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  index_->ReadAhead(views);
+  const auto scan = index_->NewScan({.end = std::string(kChunksEnd), .read = {}});
+  for (size_t i = 0; i < left.size(); ++i) {
+    CAIRN_RETURN_IF_ERROR(FindChunksOf(keys[i], scan.get(), &found[left[i]]));
+  }
+  return found;
+}
+
 void Hints::ReadAhead(std::span<const uint64_t> hashes) const {
   std::vector<std::string> keys;
   for (const uint64_t hash : hashes) keys.push_back(PrefixKeysOf(hash));
@@ -76,11 +120,11 @@ void Hints::ReadAhead(std::span<const uint64_t> hashes) const {
   index_->ReadAhead(views);
 }
 
-Status Hints::Forget(std::span<const PrefixEntry> entries) {
+Status Hints::Forget(std::span<const HintEntry> entries) {
   if (IsFull()) return Status(StatusCode::kBusy, "no room before a flush");
   sstable::WriteBatch batch = index_->NewBatch();
-  for (const PrefixEntry& entry : entries) {
-    CAIRN_RETURN_IF_ERROR(batch.Delete(PrefixKey(entry.hash, entry.node)));
+  for (const HintEntry& entry : entries) {
+    CAIRN_RETURN_IF_ERROR(batch.Delete(KeyOf(entry)));
   }
   index_->Apply(std::move(batch));
   return Status::Ok();

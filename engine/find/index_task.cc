@@ -9,11 +9,22 @@
 
 namespace cairn::engine {
 
-IndexTask::IndexTask(uint64_t node, uint64_t from, IndexedNode facts)
+namespace {
+
+// The ids of [at, upto), if these are the ids from `begin` on.
+std::span<const TokenId> Within(std::span<const TokenId> ids, uint64_t begin, uint64_t at,
+                                uint64_t upto) {
+  const uint64_t first = std::max(begin, at), last = std::min(begin + ids.size(), upto);
+  return first < last ? ids.subspan(first - begin, last - first) : std::span<const TokenId>();
+}
+
+}  // namespace
+
+IndexTask::IndexTask(uint64_t node, const IndexedFrom& from, IndexedNode facts)
     : node_(node), facts_(std::move(facts)), ns_seed_(SeedOf(facts_.ns)) {
   if (!facts_.indexed) return;
-  const bool all = from <= facts_.start;
-  below_ = facts_.begins_namespace && all ? 0 : std::max(from, facts_.start);
+  const bool all = from.prefixes <= facts_.start;
+  below_ = facts_.begins_namespace && all ? 0 : std::max(from.prefixes, facts_.start);
   const uint64_t edge = facts_.start + 1;
   const bool has_edge = facts_.has_parent && all && edge > kPrefixBlock && edge <= facts_.end &&
                         edge % kPrefixBlock != 0;
@@ -23,18 +34,30 @@ IndexTask::IndexTask(uint64_t node, uint64_t from, IndexedNode facts)
 }
 
 uint64_t IndexTask::begin_at_most() const {
+  if (!has_prefixes()) return 0;
   return edge_ == 0 ? below_ : std::min(below_, facts_.start);
 }
 
-void IndexTask::Begin(const PathDigests::Place& known) {
-  CAIRN_CHECK(!is_empty() && !hasher_.has_value() && known.end <= begin_at_most());
+void IndexTask::Begin(const PathDigests::Place& known, const StoreId& store) {
+  CAIRN_CHECK(!is_empty() && !chunks_.has_value() && known.end <= begin_at_most());
+  chunks_.emplace(node_, ChunkSeed(store, facts_.model, ns_seed_), facts_.chunks, facts_.spans);
+  at_ = chunks_->at() == chunks_->upto() ? known.end : chunks_->at();
+  if (!has_prefixes()) return;
   hasher_.emplace(known.digest, known.end, facts_.spans);
+  at_ = std::min(at_, known.end);
 }
 
 void IndexTask::Add(std::span<const TokenId> ids) {
-  CAIRN_CHECK(ids.size() <= upto_ - at());
-  if (edge_ > at() && edge_ <= at() + ids.size()) {
-    const size_t before = edge_ - at();
+  CAIRN_CHECK(ids.size() <= upto() - at_);
+  if (has_prefixes()) AddPrefixes(Within(ids, at_, hasher_->end(), upto_));
+  chunks_->Add(Within(ids, at_, chunks_->at(), chunks_->upto()), &entries_);
+  at_ += ids.size();
+}
+
+void IndexTask::AddPrefixes(std::span<const TokenId> ids) {
+  const uint64_t at = hasher_->end();
+  if (edge_ > at && edge_ <= at + ids.size()) {
+    const size_t before = edge_ - at;
     AddUpTo(ids.first(before));
     Put(edge_, hasher_->At());
     ids = ids.subspan(before);
@@ -56,9 +79,12 @@ void IndexTask::EndBlock(uint64_t end, const Digest& digest) {
 }
 
 void IndexTask::Put(uint64_t end, const Digest& digest) {
-  entries_.push_back({KeyHash(digest, ns_seed_), node_, end});
+  entries_.push_back({.hash = KeyHash(digest, ns_seed_),
+                      .node = node_,
+                      .position = end,
+                      .kind = HintKind::kPrefix});
 }
 
-std::vector<PrefixEntry> IndexTask::TakeEntries() { return std::exchange(entries_, {}); }
+std::vector<HintEntry> IndexTask::TakeEntries() { return std::exchange(entries_, {}); }
 
 }  // namespace cairn::engine

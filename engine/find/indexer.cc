@@ -92,7 +92,7 @@ void Indexer::Show() noexcept {
   if (hints_ != nullptr && hints_ == prepared_) {
     for (const auto& [node, from] : refreshed_new_) {
       const auto noted = noted_.find(node);
-      if (noted != noted_.end()) noted->second = std::min(noted->second, from);
+      if (noted != noted_.end()) noted->second.Lower(from);
     }
     noted_.merge(refreshed_new_);
     if (refresh_lost_) lost_ = true;
@@ -182,7 +182,7 @@ void Indexer::OnReplay(uint64_t after_sequence) {
   MutexLock lock(&mutex_);
   digests_.Clear();
   for (const auto& [name, use] : deps_.write->tree().namespaces()) {
-    if (use.policy.index == Index::kNone) not_indexed_.insert(name);
+    if (use.policy.index != Index::kPrefix) policies_.insert_or_assign(name, use.policy.index);
   }
 }
 
@@ -190,18 +190,14 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
   const Op& op = committed.op;
   try {
     switch (op.kind) {
-      case OpKind::kAppend:
-        committed.VisitRanges([&](uint64_t, uint32_t lane, uint64_t, uint64_t count) {
-          if (lane == kTokenLane) appended_tokens_ += count;
-        });
-        if (IsOfObject(deps_.write->tree(), committed)) return;
-        return RecordChange(op.node, op.position, committed.sequence);
-      case OpKind::kJoin: return RecordChange(op.node, 0, committed.sequence);
+      case OpKind::kAppend: return OnAppend(committed);
+      case OpKind::kFill: return OnFill(committed);
+      case OpKind::kJoin: return RecordChange(op.node, {0, 0}, committed.sequence);
       case OpKind::kTrim: return OnTrim(op.node, op.position);
       case OpKind::kRewind:
         if ((op.flags & kOpInPlace) != 0) OnTrim(op.node, op.position);
         return;
-      case OpKind::kNamespace: return OnPolicy(op);
+      case OpKind::kNamespace: return OnPolicy(committed);
       default: return;
     }
   } catch (const std::bad_alloc&) {
@@ -214,7 +210,31 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
   }
 }
 
-void Indexer::RecordChange(uint64_t node, uint64_t from, uint64_t sequence) {
+// Chunks begin where KV does, which may lie before the tokens that come with it.
+void Indexer::OnAppend(const CommittedOp& append) {
+  IndexedFrom from{.prefixes = append.op.position, .chunks = UINT64_MAX};
+  append.VisitRanges([&](uint64_t, uint32_t lane, uint64_t begin, uint64_t count) {
+    if (lane == kTokenLane) appended_tokens_ += count;
+    if (lane < kDerivedLane) from.chunks = std::min(from.chunks, begin);
+  });
+  if (IsOfObject(deps_.write->tree(), append)) return;
+  RecordChange(append.op.node, from, append.sequence);
+}
+
+// Prefixes need no KV. What is replayed goes into another tree: then the indexing looks.
+void Indexer::OnFill(const CommittedOp& fill) {
+  if (fill.origin != CommitOrigin::kReplay) {
+    const Node* const node = deps_.write->tree().FindNode(fill.node);
+    if (node == nullptr || node->use->policy.index != Index::kChunks) return;
+  }
+  IndexedFrom from{.prefixes = UINT64_MAX, .chunks = UINT64_MAX};
+  fill.VisitRanges([&](uint64_t, uint32_t, uint64_t begin, uint64_t) {
+    from.chunks = std::min(from.chunks, begin);
+  });
+  if (fill.node != 0) RecordChange(fill.node, from, fill.sequence);
+}
+
+void Indexer::RecordChange(uint64_t node, const IndexedFrom& from, uint64_t sequence) {
   MutexLock lock(&mutex_);
   if (!deps_.write->options->read_only) {
     if (noted_.size() >= kNotedMax && !noted_.contains(node)) {
@@ -233,9 +253,8 @@ void Indexer::RecordChange(uint64_t node, uint64_t from, uint64_t sequence) {
   if (sequence > shown_sequence_) RecordIn(&refreshed_new_, node, from);
 }
 
-void Indexer::RecordIn(Noted* noted, uint64_t node, uint64_t from) {
-  const auto [entry, is_new] = noted->try_emplace(node, from);
-  entry->second = std::min(entry->second, from);
+void Indexer::RecordIn(Noted* noted, uint64_t node, const IndexedFrom& from) {
+  noted->try_emplace(node, from).first->second.Lower(from);
 }
 
 void Indexer::OnTrim(uint64_t node, uint64_t position) {
@@ -244,14 +263,29 @@ void Indexer::OnTrim(uint64_t node, uint64_t position) {
   digests_.Trim(node, position);
 }
 
-void Indexer::OnPolicy(const Op& op) {
+// A namespace without nodes has nothing to index. What is replayed goes into another tree than
+// this.
+void Indexer::OnPolicy(const CommittedOp& policy) {
   if (deps_.write->options->read_only) return;  // Its writer knows.
-  MutexLock lock(&mutex_);
-  if (op.policy.has_value() && op.policy->ns_policy().index == Index::kNone) {
-    not_indexed_.insert(op.ns);
-  } else if (not_indexed_.erase(op.ns) != 0) {
-    lost_ = true;  // Its present content is to be indexed.
+  const Op& op = policy.op;
+  bool is_empty = false;
+  if (policy.origin != CommitOrigin::kReplay) {
+    const auto& all = deps_.write->tree().namespaces();
+    const auto ns = all.find(op.ns);
+    is_empty = ns == all.end() || ns->second.nodes == 0;
   }
+  const Index now = op.policy.has_value() ? op.policy->ns_policy().index : Index::kPrefix;
+  MutexLock lock(&mutex_);
+  const auto known = policies_.find(op.ns);
+  const Index before = known == policies_.end() ? Index::kPrefix : known->second;
+  if (now == Index::kPrefix) {
+    policies_.erase(op.ns);
+  } else {
+    policies_.insert_or_assign(op.ns, now);
+  }
+  // Its present content is to be indexed. What is indexed in vain is found no more.
+  const bool more = now != before && (before == Index::kNone || now == Index::kChunks);
+  if (more && !is_empty) lost_ = true;
 }
 
 uint64_t Indexer::behind() const {

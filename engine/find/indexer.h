@@ -3,7 +3,8 @@
 // Keeps the hints up to what the tree holds. A commit only notes which node changed and from where
 // on; its ids are read back when somebody needs them indexed:
 //
-//   noted      OnCommitted, live and in a replay                     number per node; commit lock
+//   noted      OnCommitted, live and in a replay                     two numbers per node, for
+//                                                                    prefixes, chunks; commit lock
 //   caught up  a search, for what came before it; the background,
 //              behind an opening, before seals and tree flushes      ids are read, hashed, put
 //   flushed    before the manifest that names what was indexed       background/index_flusher.h
@@ -31,7 +32,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -94,7 +94,7 @@ class Indexer final : public CommitObserver {
   void CatchUpAll(const std::function<bool()>& go_on);
   // Deletes those of the entries whose nodes are gone, or end before them. Fails as Hints::Forget
   // does: they stay then.
-  Status Forget(Hints* hints, std::span<const PrefixEntry> entries);
+  Status Forget(Hints* hints, std::span<const HintEntry> entries);
   // The same, without doing anything for it.
   bool complete() const;
   uint64_t behind() const;
@@ -126,26 +126,29 @@ class Indexer final : public CommitObserver {
  private:
   // A noted node while it is indexed.
   struct Work {
-    uint64_t node = 0, from = 0;
+    uint64_t node = 0;
+    IndexedFrom from{};
     Status status{};  // How it went.
     std::unique_ptr<IndexTask> task{};
     std::vector<TokenId> ids{};
   };
   // Node: from where on. Nodes go from one to another without memory.
-  using Noted = std::map<uint64_t, uint64_t>;
+  using Noted = std::map<uint64_t, IndexedFrom>;
 
   void Report(const char* what, const Status& why);
-  void RecordChange(uint64_t node, uint64_t from, uint64_t sequence);
-  static void RecordIn(Noted* noted, uint64_t node, uint64_t from);
+  void RecordChange(uint64_t node, const IndexedFrom& from, uint64_t sequence);
+  static void RecordIn(Noted* noted, uint64_t node, const IndexedFrom& from);
+  void OnAppend(const CommittedOp& append);
+  void OnFill(const CommittedOp& fill);
   void OnTrim(uint64_t node, uint64_t position);
-  void OnPolicy(const Op& op);
+  void OnPolicy(const CommittedOp& policy);
   Status Drain(size_t nodes_max, bool* all);
   Status DrainTaken(Noted work);
   Noted TakeNoted(size_t nodes_max, bool* all);
   void IndexNodes(std::span<Work> all);
   void ReadTogether(std::vector<Work*>* works);
   Status BeginTask(Work* work);
-  Result<IndexedNode> ReadFacts(uint64_t node);
+  Result<IndexedNode> ReadFacts(uint64_t node, const IndexedFrom& from);
   Status IndexAlone(Work* work);
   Status ReadAll(IndexTask* task);
   Status AddIds(IndexTask* task, std::span<const TokenId> ids);
@@ -158,8 +161,8 @@ class Indexer final : public CommitObserver {
   Status AwaitRoom();
   void BeginSweep();
   Status Sweep(Hints* hints);
-  Status SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch);
-  Status FindGone(std::span<const PrefixEntry> entries, std::vector<PrefixEntry>* gone);
+  Status SweepBatch(Hints* hints, std::vector<HintEntry>* batch);
+  Status FindGone(std::span<const HintEntry> entries, std::vector<HintEntry>* gone);
 
   PathDigests::Place LastKnown(const IndexedNode& facts, uint64_t at_most);
   void Remember(const IndexedNode& facts, std::span<const PathDigests::Place> places);
@@ -187,7 +190,8 @@ class Indexer final : public CommitObserver {
   Noted noted_ CAIRN_GUARDED_BY(mutex_);
   size_t in_work_ CAIRN_GUARDED_BY(mutex_) = 0;
   PathDigests digests_ CAIRN_GUARDED_BY(mutex_);
-  std::set<std::string> not_indexed_ CAIRN_GUARDED_BY(mutex_);  // Namespaces.
+  // Policies of namespaces that index less, or more, than prefixes.
+  std::map<std::string, Index> policies_ CAIRN_GUARDED_BY(mutex_);
   // Since the last count, and what the tree held then; under the commit lock, but for replays.
   std::atomic<uint64_t> appended_tokens_{0};
   uint64_t tokens_before_ = 0;
@@ -204,6 +208,8 @@ class Indexer final : public CommitObserver {
   std::unique_ptr<io::Executor> thread_;
 };
 
+// A read of token ids of a node's path, from `begin` on, that counts as none of the caller's.
+RestoreItem ItemOfIds(uint64_t node, uint64_t begin, std::span<TokenId> ids);
 // Token ids of a node's path, [begin, end), as of one moment. Errors: those of Branch::ReadTokens;
 // kBusy with memory_only.
 Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,

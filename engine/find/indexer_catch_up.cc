@@ -16,20 +16,6 @@
 
 namespace cairn::engine {
 
-namespace {
-
-RestoreItem ItemOf(uint64_t node, uint64_t begin, std::span<TokenId> ids) {
-  RestoreItem item;
-  item.node = NodeId{node};
-  item.request.begin = begin;
-  item.request.end = begin + ids.size();
-  item.request.tokens = ids;
-  item.counts = false;
-  return item;
-}
-
-}  // namespace
-
 bool Indexer::CatchUp(size_t nodes_max) {
   if (hints() == nullptr) return false;
   bool all = behind() == 0;
@@ -101,9 +87,9 @@ Status Indexer::DrainTaken(Noted work) {
       const Status& ended = status.ok() ? some[i].status : status;
       if (ended.ok()) continue;
       if (first.ok()) first = ended;
-      const uint64_t from = done.mapped();
+      const IndexedFrom from = done.mapped();
       const auto again = noted_.insert(std::move(done));
-      if (!again.inserted) again.position->second = std::min(again.position->second, from);
+      if (!again.inserted) again.position->second.Lower(from);
     }
   }
   return first;
@@ -137,7 +123,7 @@ void Indexer::IndexNodes(std::span<Work> all) {
 void Indexer::ReadTogether(std::vector<Work*>* works) {
   std::vector<RestoreItem> items;
   const Status read = CatchBadAlloc([&] {
-    for (Work* const one : *works) items.push_back(ItemOf(one->node, one->task->at(), one->ids));
+    for (Work* const one : *works) items.push_back(ItemOfIds(one->node, one->task->at(), one->ids));
     deps_.reader->Restore(items, io::kNoDeadline);
   });
   for (size_t i = 0; i < works->size(); ++i) {
@@ -154,17 +140,17 @@ void Indexer::ReadTogether(std::vector<Work*>* works) {
 
 // Sets no task if the node needs no entry.
 Status Indexer::BeginTask(Work* work) {
-  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, ReadFacts(work->node));
+  CAIRN_ASSIGN_OR_RETURN(IndexedNode facts, ReadFacts(work->node, work->from));
   work->task = std::make_unique<IndexTask>(work->node, work->from, std::move(facts));
   if (work->task->is_empty()) {
     work->task = nullptr;
   } else {
-    work->task->Begin(LastKnown(work->task->facts(), work->task->begin_at_most()));
+    work->task->Begin(LastKnown(work->task->facts(), work->task->begin_at_most()), store());
   }
   return Status::Ok();
 }
 
-Result<IndexedNode> Indexer::ReadFacts(uint64_t number) {
+Result<IndexedNode> Indexer::ReadFacts(uint64_t number, const IndexedFrom& from) {
   IndexedNode facts;
   const WriteDeps& write = *deps_.write;
   Committer::Lock lock(write.mutex());
@@ -173,7 +159,7 @@ Result<IndexedNode> Indexer::ReadFacts(uint64_t number) {
   const Tree& tree = write.tree();
   const Node* const node = tree.FindNode(number);
   facts.indexed =
-      node != nullptr && node->use->policy.index == Index::kPrefix && !IsReserved(node->ns);
+      node != nullptr && node->use->policy.index != Index::kNone && !IsReserved(node->ns);
   if (!facts.indexed) return facts;
   const Node* const parent = tree.OnPath(node->parent);
   facts.model = node->model;
@@ -184,6 +170,9 @@ Result<IndexedNode> Indexer::ReadFacts(uint64_t number) {
   facts.begins_namespace = parent != nullptr && parent->ns != node->ns;
   facts.path = CollectPath(tree, HeadOfNode(*node));
   facts.spans = CollectSpans(tree, HeadOfNode(*node), 0, facts.end);
+  if (node->use->policy.index == Index::kChunks) {
+    facts.chunks = FindNewChunks(tree, *node, from.chunks, facts.begins_namespace);
+  }
   facts.changes = changes();
   return facts;
 }
@@ -241,10 +230,20 @@ void Indexer::Remember(const IndexedNode& facts, std::span<const PathDigests::Pl
   for (const PathDigests::Place& place : places) digests_.Add(place);
 }
 
+RestoreItem ItemOfIds(uint64_t node, uint64_t begin, std::span<TokenId> ids) {
+  RestoreItem item;
+  item.node = NodeId{node};
+  item.request.begin = begin;
+  item.request.end = begin + ids.size();
+  item.request.tokens = ids;
+  item.counts = false;
+  return item;
+}
+
 Status ReadIds(Reader* reader, uint64_t node, uint64_t begin, std::span<TokenId> ids,
                bool memory_only) {
   if (ids.empty()) return Status::Ok();
-  RestoreItem item = ItemOf(node, begin, ids);
+  RestoreItem item = ItemOfIds(node, begin, ids);
   reader->Restore({&item, 1}, memory_only ? 0 : io::kNoDeadline);
   if (memory_only && item.status.code() == StatusCode::kDeadlineExceeded) {
     return Status(StatusCode::kBusy, "token ids are not in memory");

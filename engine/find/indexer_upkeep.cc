@@ -195,9 +195,9 @@ void Indexer::BeginSweep() {
 
 Status Indexer::Sweep(Hints* hints) {
   const uint64_t dead = hints->dead_tokens();
-  std::vector<PrefixEntry> batch;
+  std::vector<HintEntry> batch;
   Status first;
-  CAIRN_RETURN_IF_ERROR(hints->ForEach([&](const PrefixEntry& entry) {
+  CAIRN_RETURN_IF_ERROR(hints->ForEach([&](const HintEntry& entry) {
     batch.push_back(entry);
     if (batch.size() == kSweepBatch) first = SweepBatch(hints, &batch);
     return first.ok();
@@ -207,24 +207,24 @@ Status Indexer::Sweep(Hints* hints) {
   return first;
 }
 
-Status Indexer::SweepBatch(Hints* hints, std::vector<PrefixEntry>* batch) {
+Status Indexer::SweepBatch(Hints* hints, std::vector<HintEntry>* batch) {
   CAIRN_RETURN_IF_ERROR(AwaitRoom());
   std::sort(batch->begin(), batch->end(),
-            [](const PrefixEntry& a, const PrefixEntry& b) { return a.node < b.node; });
+            [](const HintEntry& a, const HintEntry& b) { return a.node < b.node; });
   CAIRN_RETURN_IF_ERROR(Forget(hints, *batch));
   batch->clear();
   return Status::Ok();
 }
 
 // Nothing is indexed meanwhile: what is found to be gone stays so until it is forgotten.
-Status Indexer::Forget(Hints* hints, std::span<const PrefixEntry> entries) {
+Status Indexer::Forget(Hints* hints, std::span<const HintEntry> entries) {
   const io::Turn::Holder turn(&turn_);
-  std::vector<PrefixEntry> gone;
+  std::vector<HintEntry> gone;
   CAIRN_RETURN_IF_ERROR(FindGone(entries, &gone));
   return gone.empty() ? Status::Ok() : hints->Forget(gone);
 }
 
-Status Indexer::FindGone(std::span<const PrefixEntry> entries, std::vector<PrefixEntry>* gone) {
+Status Indexer::FindGone(std::span<const HintEntry> entries, std::vector<HintEntry>* gone) {
   for (size_t begin = 0; begin < entries.size();) {
     TreeNeeds needs;
     size_t end = begin;
@@ -240,9 +240,13 @@ Status Indexer::FindGone(std::span<const PrefixEntry> entries, std::vector<Prefi
     CAIRN_RETURN_IF_ERROR(write.log->poisoned());  // Else the tree is another soon.
     forgotten_ = write.log->last_reserved_sequence();
     for (; begin < end; ++begin) {
-      const PrefixEntry& entry = entries[begin];
+      const HintEntry& entry = entries[begin];
       const Node* const node = write.tree().FindNode(entry.node);
-      if (node == nullptr || node->lanes[kTokenLane].end < entry.position) gone->push_back(entry);
+      const bool unwanted = entry.kind == HintKind::kChunk && node != nullptr &&
+                            node->use->policy.index != Index::kChunks;
+      if (node == nullptr || unwanted || node->lanes[kTokenLane].end < entry.position) {
+        gone->push_back(entry);
+      }
     }
   }
   return Status::Ok();

@@ -55,14 +55,18 @@ class PrefixFinder {
   Result<RestoreResult> Restore(const PrefixHit& hit, const RestoreRequest& request,
                                 LayerProgress* progress);
 
+  // --- For other searches
+  const Deps& deps() const { return deps_; }
+  // Errors of the query's fields, and where nothing is indexed.
+  Status CheckQuery(const PrefixQuery& query) const;
+  // Null: of a reader whose writer is still making them. That there are none is an error.
+  Result<std::shared_ptr<Hints>> HintsNow() const;
+
   uint64_t finds() const { return finds_.load(std::memory_order_relaxed); }
   uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
 
  private:
   class Hold;
-  // Null: of a reader whose writer is still making them. That there are none is an error.
-  Result<std::shared_ptr<Hints>> HintsNow() const;
-  Status CheckQuery(const PrefixQuery& query) const;
   Result<PrefixHit> FindInAll(const PrefixQuery& query, bool* complete);
   Result<PrefixHit> FindIn(PrefixSearch* search, bool* complete);
   Result<uint64_t> Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match, Hold* hold);

@@ -54,16 +54,16 @@ Result<PathMatch> PrefixSearch::Match(uint64_t number, uint64_t position) {
 }
 
 // Their nodes are read together, those that are not in memory. What is gone for good is forgotten.
-Status PrefixSearch::MatchAll(std::span<const PrefixEntry> entries, Beyond beyond,
+Status PrefixSearch::MatchAll(std::span<const HintEntry> entries, Beyond beyond,
                               std::vector<Candidate>* found) {
   TreeNeeds needs;
-  for (const PrefixEntry& entry : entries) needs.nodes.push_back(entry.node);
-  std::vector<PrefixEntry> gone;
+  for (const HintEntry& entry : entries) needs.nodes.push_back(entry.node);
+  std::vector<HintEntry> gone;
   {
     Committer::Lock lock(write_.mutex());
     const Tree& tree = write_.tree();
     if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
-    for (const PrefixEntry& entry : entries) {
+    for (const HintEntry& entry : entries) {
       const Node* const node = tree.FindNode(entry.node);
       if (node == nullptr && query_.memory_only && !tree.KnowsNode(entry.node)) {
         return Status(StatusCode::kBusy, "a node is not in memory");
@@ -106,16 +106,16 @@ Result<std::vector<PrefixSearch::Candidate>> PrefixSearch::At(uint64_t position,
       cut_short_ = true;
       break;
     }
-    std::vector<PrefixEntry> entries;
+    std::vector<HintEntry> entries;
     const auto scanned = hints_.Find(hash, position, before, query_.memory_only, &entries);
     hints_damaged_ = scanned.status().code() == StatusCode::kCorruption;
     CAIRN_RETURN_IF_ERROR(scanned.status());
     before = *scanned;
-    std::erase_if(entries, [&](const PrefixEntry& entry) {
+    std::erase_if(entries, [&](const HintEntry& entry) {
       const auto refuted = refuted_.find(entry.node);
       return refuted != refuted_.end() && refuted->second < position;
     });
-    for (std::span<const PrefixEntry> left = entries; !left.empty();) {
+    for (std::span<const HintEntry> left = entries; !left.empty();) {
       const size_t some = std::min(left.size(), kPrefixCandidates);
       CAIRN_RETURN_IF_ERROR(MatchAll(left.first(some), beyond, &found));
       if (found.size() >= kPrefixCandidates) return found;
@@ -225,7 +225,7 @@ Result<uint64_t> PrefixSearch::LastBlockOn(const Candidate& path, uint64_t block
   while (has + 1 < has_not) {
     const uint64_t probe = (has + has_not) / 2;
     const uint64_t hash = KeyHash(chains_[probe], ns_seed_);
-    std::vector<PrefixEntry> entries;
+    std::vector<HintEntry> entries;
     if (hints_.MayHave(hash)) {
       const Status read =
           hints_.Find(hash, probe * kPrefixBlock, path.node + 1, query_.memory_only, &entries)

@@ -73,8 +73,7 @@ class PrefixSearch {
   Result<std::vector<Candidate>> At(uint64_t position, const Digest& chain, Beyond beyond = {});
   Result<const Node*> LoadNode(uint64_t number, Committer::Lock* lock);
   Result<PathMatch> Match(uint64_t node, uint64_t position);
-  Status MatchAll(std::span<const PrefixEntry> entries, Beyond beyond,
-                  std::vector<Candidate>* found);
+  Status MatchAll(std::span<const HintEntry> entries, Beyond beyond, std::vector<Candidate>* found);
   uint64_t DeepestMaybe() const;
   // `found`: the paths that have it.
   Result<uint64_t> DeepestBlock(std::vector<Candidate>* found);

@@ -184,6 +184,7 @@ void AddFinding(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->hints_incomplete = from.indexer->may_miss() ? 1 : 0;
   if (hints == nullptr) return;
   metrics->hint_entries = hints->entries_put();
+  metrics->hint_chunk_entries = hints->chunks_put();
   metrics->hint_bytes = hints->memory_bytes();
   metrics->hint_dead_tokens = hints->dead_tokens();
   metrics->hint_filter_filled = hints->filter_ready() ? 1 : 0;

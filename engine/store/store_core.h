@@ -9,6 +9,7 @@
 //   changes     create, fork, rewind, drop, ...          commit/changes.h
 //   lookup      questions                                lookup.h
 //   finder      prefixes                                 find/prefix_finder.h
+//   chunks      runs of ids, wherever they stand         find/chunk_finder.h
 //   reads       restores, prefetches, states             restore/branch_reads.h
 //   objects     bytes under keys                         objects/object_space.h
 //   space       sealing, giving back, copies             background/space_manager.h
@@ -34,6 +35,7 @@
 #include "engine/commit/ledger.h"
 #include "engine/commit/write_deps.h"
 #include "engine/config/memory_parts.h"
+#include "engine/find/chunk_finder.h"
 #include "engine/find/indexer.h"
 #include "engine/find/prefix_finder.h"
 #include "engine/follow/follower.h"
@@ -71,6 +73,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::ObjectSpace& objects() { return objects_; }
   engine::DerivedTables& derived() { return derived_; }
   engine::PrefixFinder& finder() { return finder_; }
+  engine::ChunkFinder& chunks() { return chunks_; }
   engine::Leases& leases() { return leases_; }
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
@@ -199,6 +202,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
                                 .reads = &reads_,
                                 .indexer = indexer_.get(),
                                 .leases = &leases_}};
+  engine::ChunkFinder chunks_{finder_};
   engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &leases_, &budget_};
 
   // --- The background, and following

@@ -188,12 +188,14 @@ void TestBranches(const char* directory) {
   policy.max_bytes = 1 << 20;
   policy.has_evict = true;
   policy.evict = CAIRN_EVICT_KV;
+  policy.index = CAIRN_INDEX_CHUNKS;
   CHECK_OK(cairn_store_set_namespace(store, "ns", &policy, CAIRN_DURABILITY_POWER, &error));
   cairn_namespaces* namespaces = NULL;
   CHECK_OK(cairn_store_namespaces(store, &namespaces, &error));
   CHECK(namespaces->count == 2 && strcmp(namespaces->items[1]->name, "ns") == 0);
   CHECK(namespaces->items[1]->branches == 5 && namespaces->items[1]->policy->max_bytes == 1 << 20);
   CHECK(namespaces->items[1]->policy->evict == CAIRN_EVICT_KV);
+  CHECK(namespaces->items[1]->policy->index == CAIRN_INDEX_CHUNKS);
   cairn_namespaces_free(namespaces);
   cairn_branch_free(fork);
   cairn_branch_free(branch);

@@ -18,8 +18,8 @@ namespace cairn::testing {
 namespace {
 
 using engine::ExtendPrefix;
+using engine::HintEntry;
 using engine::KeyHash;
-using engine::PrefixEntry;
 using engine::PrefixHasher;
 using engine::PrefixRoot;
 using engine::SeedOf;
@@ -127,7 +127,7 @@ TEST(FindHash, ByBlocks) {
 
 TEST(HintRecords, ComeBack) {
   for (const uint64_t position : {1ull, 127ull, 128ull, 16384ull, 1ull << 40, ~0ull}) {
-    const PrefixEntry entry{0x0123456789abcdef, 77, position};
+    const HintEntry entry{0x0123456789abcdef, 77, position};
     const auto got =
         engine::GetPrefix(engine::PrefixKey(entry.hash, entry.node), engine::PrefixValue(position));
     ASSERT_TRUE(got.has_value());

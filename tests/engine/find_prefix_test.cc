@@ -173,7 +173,7 @@ TEST_P(FindPrefixTest, ANamespaceThatIsNotIndexed) {
     world_->world().scheduler->Sleep(1'000'000);
   }
   EXPECT_EQ(200u, hit.matched);
-  EXPECT_FAILS(store_.SetNamespace("quiet", {.index = static_cast<Index>(2)}),
+  EXPECT_FAILS(store_.SetNamespace("quiet", {.index = static_cast<Index>(3)}),
                StatusCode::kInvalidArgument, "policy.index");
 }
 
@@ -430,7 +430,7 @@ TEST_P(FindPrefixTest, WhereNothingIsIndexed) {
   options.reuse_memory_bytes = 1000;
   EXPECT_FAILS(world_->Open(options), StatusCode::kInvalidArgument, "reuse_memory_bytes is 1000");
   options = FindingOptions();
-  options.index = static_cast<Index>(2);
+  options.index = static_cast<Index>(3);
   EXPECT_FAILS(world_->Open(options), StatusCode::kInvalidArgument, "index is none that exists");
 }
 

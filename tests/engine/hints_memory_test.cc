@@ -42,7 +42,7 @@ TEST(HintsMemoryTest, IsBoundedWhereNothingCanBeWritten) {
   uint64_t put = 0;
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 2000 && !hints->IsFull(); ++i) {
-      const engine::PrefixEntry entry{.hash = ++put, .node = put, .position = 64};
+      const engine::HintEntry entry{.hash = ++put, .node = put, .position = 64};
       ASSERT_OK(hints->Put({&entry, 1}));
     }
     EXPECT_FAILS(hints->Flush(), StatusCode::kNoSpace, "full");
@@ -54,7 +54,7 @@ TEST(HintsMemoryTest, IsBoundedWhereNothingCanBeWritten) {
   ASSERT_OK(hints->Flush());
   EXPECT_FALSE(hints->IsFull());
   uint64_t found = 0;
-  ASSERT_OK(hints->ForEach([&](const engine::PrefixEntry&) { return ++found; }));
+  ASSERT_OK(hints->ForEach([&](const engine::HintEntry&) { return ++found; }));
   EXPECT_EQ(put, found);
 }
 

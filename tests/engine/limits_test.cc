@@ -347,6 +347,9 @@ TEST_F(LifeTest, ValuesThatDoNotExistAreNamed) {
   policy = {};
   policy.persist = static_cast<Persist>(4);
   refused(store_.SetNamespace("n", policy), "policy.persist");
+  policy = {};
+  policy.index = static_cast<Index>(3);
+  refused(store_.SetNamespace("n", policy), "policy.index");
   refused(store_.Verify(static_cast<VerifyLevel>(3)).status(), "level");
   refused(store_.Checkpoint(":memory:").status(), ":memory:");
   refused(store_.Checkpoint("").status(), "path");
@@ -357,6 +360,8 @@ TEST_F(LifeTest, ValuesThatDoNotExistAreNamed) {
     refused(Store::Open(":memory:", options).status(), "options." + field);
   };
   option([](Options& o) { o.evict = static_cast<Evict>(3); }, "evict");
+  option([](Options& o) { o.index = Index::kChunks; }, "index");
+  option([](Options& o) { o.index = static_cast<Index>(3); }, "index");
   option([](Options& o) { o.backend = static_cast<Backend>(3); }, "backend");
   option([](Options& o) { o.on_fatal = static_cast<FatalAction>(2); }, "on_fatal");
   const auto spec = [&](auto set, const std::string& field) {

@@ -14,8 +14,10 @@
 #include <memory>
 
 #include "base/core/check.h"
+#include "base/core/out_of_memory.h"
 #include "cairn/objects.h"
 #include "cairn/store.h"
+#include "engine/store/store_core.h"
 #include "sim/world.h"
 #include "tests/memory/failing_new.h"
 #include "tests/memory/whole_world.h"
@@ -718,6 +720,41 @@ std::vector<Script> Scripts() {
             return Status(StatusCode::kCorruption, "a prefix is not found");
           }
           return found.status();
+        });
+      },
+      true, [](Options* options) { options->index = Index::kPrefix; });
+  // The same of chunks, which the namespace is told to index under way.
+  add(
+      "chunks",
+      [](Session& s) {
+        s.Append("chat", 60, Durability::kPower);
+        const std::vector<TokenId> ids = s.contents().at("chat");
+        PrefixQuery query;
+        query.model = s.model_id();
+        query.tokens = ids;
+        s.Do("SetNamespace", [&] { return s.store().SetNamespace("", {.index = Index::kChunks}); });
+        const auto find = [&] {
+          const auto found = CatchBadAlloc([&] { return s.store().core()->chunks().Find(query); });
+          // The namespace was not told where there was no memory.
+          return found.status().code() == StatusCode::kInvalidState ? Status() : found.status();
+        };
+        s.Do("search of chunks", find);
+        s.Append("chat", 60, Durability::kPower);
+        s.Do("Compact", [&] { return s.store().Compact(); });
+        s.Do("search of chunks behind a flush", find);
+        s.After([&s] {
+          const std::vector<TokenId> chat = s.contents().at("chat");
+          PrefixQuery again;
+          again.model = s.model_id();
+          again.tokens = chat;
+          const auto found = s.store().core()->chunks().Find(again);
+          if (found.status().code() == StatusCode::kInvalidState) return Status();
+          CAIRN_RETURN_IF_ERROR(found.status());
+          const bool all = found->matches.size() == 1 && found->matches[0].end == chat.size();
+          if (found->complete && !all && chat.size() >= 47) {
+            return Status(StatusCode::kCorruption, "a chunk is not found");
+          }
+          return Status();
         });
       },
       true, [](Options* options) { options->index = Index::kPrefix; });

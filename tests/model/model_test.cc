@@ -18,9 +18,10 @@ constexpr uint64_t kOperations = 80'000;  // With those of the slow tests far mo
 
 TEST(ModelTest, AStoreShowsWhatTheModelShows) {
   const HistoriesResult all = RunHistories(QuickTestSeed(), kOperations, 1'500);
-  std::printf("%llu model operations, %llu prefixes found\n",
+  std::printf("%llu model operations, %llu prefixes and %llu chunks found\n",
               static_cast<unsigned long long>(all.operations),
-              static_cast<unsigned long long>(all.sums.found));
+              static_cast<unsigned long long>(all.sums.found),
+              static_cast<unsigned long long>(all.sums.chunks_found));
   RecordProperty("model_operations", std::to_string(all.operations));
   EXPECT_GE(all.operations, kOperations);
   ExpectThatMostHappened(all);

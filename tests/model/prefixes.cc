@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "engine/store/store_core.h"
+
 namespace cairn::testing {
 namespace {
 
@@ -150,10 +152,39 @@ void Prefixes::Ask(Store& store, const ModelBranch& want, const Branch& branch, 
   ForkHit(store, *hit);
 }
 
+// The node may be joined or trimmed meanwhile; as long as a fork of it can be made, it has the ids.
+void Prefixes::AskChunks(Store& store, const ModelBranch& want, const Branch& branch) {
+  auto info = branch.Info();
+  MustBeOk(info, "Info");
+  const std::vector<TokenId> ids = PathOf(want).tokens;
+  PrefixQuery query;
+  query.model = info->model;
+  query.tokens = ids;
+  query.spans = want.spans;
+  query.ns = want.ns;
+  const auto found = store.core()->chunks().Find(query);
+  MustBeOk(found, "a search of chunks");
+  for (const engine::ChunkMatch& match : found->matches) {
+    const uint64_t end = match.source + match.end - match.begin;
+    const auto fork = store.core()->changes().ForkNode(NodeId{match.node}, end, {});
+    if (!fork.ok()) continue;
+    Branch made(store.core(), *fork);
+    const auto got = made.ReadTokens(match.source, end);
+    MustBeOk(got, "ReadTokens of a fork of a chunk");
+    Holds(std::equal(got->begin(), got->end(), ids.begin() + static_cast<ptrdiff_t>(match.begin)),
+          "a chunk has other ids");
+    ++chunks_found_;
+    MustBeOk(made.Drop(), "Drop of a fork of a chunk");
+  }
+}
+
 void Prefixes::Compare(Store& store, const BranchIds& branches_of) {
   for (const auto& [id, branch] : branches_of) {
     const ModelBranch& want = model_.branches().at(id);
-    if (want.length() != 0) Ask(store, want, Branch(store.core(), branch), id);
+    if (want.length() == 0) continue;
+    Ask(store, want, Branch(store.core(), branch), id);
+    if (model_.Policy(want.ns).index != Index::kChunks) continue;
+    AskChunks(store, want, Branch(store.core(), branch));
   }
 }
 

@@ -3,7 +3,8 @@
 // Compares what Store::FindPrefix finds with the longest common prefix over all that the reference
 // model has: a hit is never longer than the content, never in a namespace that was not asked; a
 // fork of it has the KV that it reports; and, where the store says that it looked at all, it is all
-// that the branch with those ids has.
+// that the branch with those ids has. Where a namespace indexes chunks, what is found of a branch's
+// ids is ids that a fork of the node found has.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ class Prefixes {
   // Asks for the ids of each branch.
   void Compare(Store& store, const BranchIds& branches_of);
   uint64_t found() const { return found_; }
+  uint64_t chunks_found() const { return chunks_found_; }
 
  private:
   // The ids of a branch, present or past.
@@ -49,6 +51,7 @@ class Prefixes {
   static uint64_t ForkableLength(const ModelBranch& want, Branch source);
   static void ForkHit(Store& store, const PrefixHit& hit);
   void Ask(Store& store, const ModelBranch& want, const Branch& branch, uint64_t which);
+  void AskChunks(Store& store, const ModelBranch& want, const Branch& branch);
   void CompareHit(const Question& question, const ModelBranch& want, const Branch& branch,
                   const PrefixHit& hit) const;
 
@@ -56,7 +59,7 @@ class Prefixes {
   const ReferenceModel& model_;
   std::vector<std::string> ns_of_;  // By ModelPosition::id, of the branch that it was appended to.
   std::vector<Path> gone_;
-  uint64_t found_ = 0;
+  uint64_t found_ = 0, chunks_found_ = 0;
 };
 
 }  // namespace cairn::testing

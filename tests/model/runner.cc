@@ -66,6 +66,11 @@ class Runner {
       Open();
       MustBeOk(store_.SetNamespace("e", Evicting()), "namespace e");
       model_.SetPolicy("e", Evicting());
+      if (set_.options.index != Index::kNone) {
+        const NamespacePolicy chunks{.index = Index::kChunks};
+        MustBeOk(store_.SetNamespace("", chunks), "the namespace without a name");
+        model_.SetPolicy("", chunks);
+      }
       for (; at < script.size(); ++at) Do(script[at]);
       End();
     } catch (const Mismatch& mismatch) {
@@ -77,6 +82,7 @@ class Runner {
     result_.digest = compare_.digest();
     result_.approximate_bytes = compare_.approximate_bytes();
     result_.found = prefixes_.found();
+    result_.chunks_found = prefixes_.chunks_found();
     return result_;
   }
 

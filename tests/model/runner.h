@@ -39,6 +39,7 @@ struct RunResult {
   uint64_t tables_rewritten = 0, segments_retired = 0, loads = 0;
   uint64_t approximate_bytes = 0;  // That were read.
   uint64_t found = 0;              // Prefixes.
+  uint64_t chunks_found = 0;       // Matches of chunks, each of them checked.
 };
 RunResult RunScript(const Script& script, const OptionSet& options, uint64_t seed = 1);
 

@@ -250,19 +250,21 @@ TEST_F(CliTest, KeepAndNamespaces) {
   ExpectError({"keep", store_, "none"}, 3, "NotFound", "none");
 
   const json set = JsonOutput({"namespaces", store_, "--set", "t", "--max-bytes", "1MiB", "--evict",
-                               "kv", "--persist", "turn-end", "--ttl", "1d"});
+                               "kv", "--persist", "turn-end", "--ttl", "1d", "--index", "chunks"});
   EXPECT_EQ(set["namespaces"], json::array({{{"name", "t"},
                                              {"branches", 1},
                                              {"bytes", 8},
                                              {"max_bytes", 1 << 20},
                                              {"evict", "kv"},
                                              {"persist", "turn-end"},
-                                             {"ttl_ns", 86'400'000'000'000}}}));
+                                             {"ttl_ns", 86'400'000'000'000},
+                                             {"index", "chunks"}}}));
   const json unset =
       JsonOutput({"namespaces", store_, "--set", "t", "--max-bytes", "0", "--evict", "default"});
   EXPECT_EQ(unset["namespaces"][0]["max_bytes"], nullptr);
   EXPECT_EQ(unset["namespaces"][0]["evict"], nullptr);
   EXPECT_EQ(unset["namespaces"][0]["persist"], "turn-end");
+  EXPECT_EQ(unset["namespaces"][0]["index"], "chunks");
   const std::string text = Output({"namespaces", store_});
   EXPECT_NE(text.find("turn-end"), std::string::npos) << text;
   // A policy set back to nothing, in a namespace without branches, is not listed any more.
@@ -504,9 +506,10 @@ TEST_F(CliTest, DumpWalShowsEveryRecord) {
 
 TEST_F(CliTest, DumpWalNamesWhatANamespaceIsToldToDo) {
   Create();
-  Output({"namespaces", store_, "--set", "t", "--evict", "kv", "--persist", "turn-end"});
+  Output({"namespaces", store_, "--set", "t", "--evict", "kv", "--persist", "turn-end", "--index",
+          "chunks"});
   const std::string text = Output({"dump-wal", store_});
-  EXPECT_NE(text.find("\"t\" evict kv persist turn-end\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"t\" evict kv persist turn-end index chunks\n"), std::string::npos) << text;
 }
 
 // --- Looking changes nothing

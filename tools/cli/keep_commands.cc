@@ -64,16 +64,18 @@ struct NamespaceArguments {
   std::string store;
   std::optional<std::string> ns;
   std::optional<uint64_t> max_bytes, ttl_seconds;
-  std::string evict, persist;
-  bool changes() const { return max_bytes || ttl_seconds || !evict.empty() || !persist.empty(); }
+  std::string evict, persist, index;
+  bool changes() const {
+    return max_bytes || ttl_seconds || !evict.empty() || !persist.empty() || !index.empty();
+  }
 };
 
 Json NamespaceToJson(const NamespaceInfo& info, bool listed) {
   const NamespacePolicy& policy = info.policy;
-  Json json = {{"name", info.name},      {"branches", info.branches},
-               {"bytes", nullptr},       {"max_bytes", nullptr},
-               {"evict", nullptr},       {"persist", NameIn(kPersists, policy.persist)},
-               {"ttl_ns", policy.ttl_ns}};
+  Json json = {{"name", info.name},       {"branches", info.branches},
+               {"bytes", nullptr},        {"max_bytes", nullptr},
+               {"evict", nullptr},        {"persist", NameIn(kPersists, policy.persist)},
+               {"ttl_ns", policy.ttl_ns}, {"index", NameIn(kIndexes, policy.index)}};
   if (listed) json["bytes"] = info.bytes;
   if (policy.max_bytes != UINT64_MAX) json["max_bytes"] = policy.max_bytes;
   if (policy.evict) json["evict"] = NameIn(kEvicts, *policy.evict);
@@ -83,15 +85,16 @@ Json NamespaceToJson(const NamespaceInfo& info, bool listed) {
 Result<int> Print(const Store& store, const std::optional<std::string>& only, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const std::vector<NamespaceInfo> all, store.Namespaces());
   Json list = Json::array();
-  TextTable table({"NAMESPACE", "BRANCHES", "HOLDS", "CAP", "EVICT", "PERSIST", "TTL"}, {1, 2, 3});
+  TextTable table({"NAMESPACE", "BRANCHES", "HOLDS", "CAP", "EVICT", "PERSIST", "INDEX", "TTL"},
+                  {1, 2, 3});
   const auto add = [&](const NamespaceInfo& one, bool listed) {
     list.push_back(NamespaceToJson(one, listed));
     const NamespacePolicy& policy = one.policy;
-    table.Add({NamespaceText(one.name), std::to_string(one.branches),
-               listed ? BytesText(one.bytes) : "-",
-               policy.max_bytes == UINT64_MAX ? "-" : BytesText(policy.max_bytes),
-               policy.evict ? NameIn(kEvicts, *policy.evict) : "-",
-               NameIn(kPersists, policy.persist), SpanText(policy.ttl_ns)});
+    table.Add(
+        {NamespaceText(one.name), std::to_string(one.branches), listed ? BytesText(one.bytes) : "-",
+         policy.max_bytes == UINT64_MAX ? "-" : BytesText(policy.max_bytes),
+         policy.evict ? NameIn(kEvicts, *policy.evict) : "-", NameIn(kPersists, policy.persist),
+         NameIn(kIndexes, policy.index), SpanText(policy.ttl_ns)});
   };
   for (const NamespaceInfo& one : all) {
     if (!only || one.name == *only) add(one, true);
@@ -131,6 +134,7 @@ Result<int> RunNamespaces(const NamespaceArguments& arguments, bool json) {
     }
     if (arguments.ttl_seconds) policy.ttl_ns = *arguments.ttl_seconds * kSecondNs;
     if (!arguments.persist.empty()) policy.persist = kPersists.at(arguments.persist);
+    if (!arguments.index.empty()) policy.index = kIndexes.at(arguments.index);
     if (arguments.evict == "default") {
       policy.evict.reset();
     } else if (!arguments.evict.empty()) {
@@ -170,7 +174,8 @@ void AddKeepCommands(CLI::App& app, Session& session) {
       "List namespaces with what they hold, or set what one may\n\n"
       "Stored bytes count for what is in tables, raw bytes for what is in the log. What is beyond\n"
       "a cap is refused, or room is made by eviction: kv takes KV and leaves tokens, branches\n"
-      "takes whole branches when no KV is left. --persist says which KV of appends is kept.",
+      "takes whole branches when no KV is left. --persist says which KV of appends is kept,\n"
+      "--index what is found: prefixes, nothing, or prefixes and chunks at any position.",
       "  cairn namespaces state\n"
       "  cairn namespaces state --set tenant-a --max-bytes 20GiB --evict kv\n"
       "  cairn namespaces state --set scratch --ttl 12h --persist turn-end",
@@ -185,6 +190,8 @@ void AddKeepCommands(CLI::App& app, Session& session) {
       ->add_option("--persist", spaces->persist,
                    "Which KV is kept: always, turn-end, reused, tokens-only")
       ->check(CLI::IsMember({"always", "turn-end", "reused", "tokens-only"}));
+  command->add_option("--index", spaces->index, "What is indexed: prefix, none, chunks")
+      ->check(CLI::IsMember({"prefix", "none", "chunks"}));
   AddTtlOption(command, &spaces->ttl_seconds,
                "For branches made in it from now on: dropped when not used for so long");
 }

@@ -48,6 +48,8 @@ inline const std::map<std::string, Persist> kPersists = {{"always", Persist::kAl
                                                          {"turn-end", Persist::kTurnEnd},
                                                          {"reused", Persist::kReused},
                                                          {"tokens-only", Persist::kTokensOnly}};
+inline const std::map<std::string, Index> kIndexes = {
+    {"prefix", Index::kPrefix}, {"none", Index::kNone}, {"chunks", Index::kChunks}};
 // "?" for a value that is none of them.
 template <typename Value>
 std::string NameIn(const std::map<std::string, Value>& names, Value value) {

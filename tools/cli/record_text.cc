@@ -119,6 +119,7 @@ std::string PolicyText(const engine::Op& op) {
   const NamespacePolicy ns = policy.ns_policy();
   if (ns.evict) text += " evict " + NameIn(kEvicts, *ns.evict);
   if (ns.persist != Persist::kAlways) text += " persist " + NameIn(kPersists, ns.persist);
+  if (ns.index != Index::kPrefix) text += " index " + NameIn(kIndexes, ns.index);
   return text;
 }
 

@@ -58,11 +58,16 @@ enum class Persist : uint8_t {
   kTokensOnly,  // None; Fill still attaches it.
 };
 
-// Whether Store::FindPrefix finds what the branches of a namespace hold (cairn/find.h).
+// What is indexed of the branches of a namespace, if the store indexes at all.
 enum class Index : uint8_t {
-  kPrefix,  // By token ids from the beginning on, if the store indexes at all.
-  kNone,    // Not at all.
+  kPrefix,  // Token ids from the beginning on: Store::FindPrefix finds them (cairn/find.h).
+  kNone,    // Nothing.
+  // Prefixes, and chunks: runs of 47 ids and more, at any position, that have exact KV. Costs some
+  // 3 bytes of disk a token (docs/blend.md). While a namespace is set so, libraries that do not
+  // know it refuse the store.
+  kChunks,
 };
+inline constexpr Index kLastIndex = Index::kChunks;
 
 // Rules for the branches of one namespace. The default of each field says nothing special, and a
 // policy of defaults is as if none had been set.
@@ -77,7 +82,7 @@ struct NamespacePolicy {
   Persist persist = Persist::kAlways;
   // Keep::ttl_ns of branches that are made in it without one of their own.
   uint64_t ttl_ns = 0;
-  // Set back to kPrefix, what the namespace holds is indexed from the next MANIFEST on.
+  // Set to index more than before, what the namespace holds is indexed from the next MANIFEST on.
   Index index = Index::kPrefix;
   bool operator==(const NamespacePolicy&) const = default;
 };

@@ -162,7 +162,8 @@ struct StoreMetrics {
 
   // --- Finding (cairn/find.h)
   uint64_t finds = 0, find_hits = 0;  // Calls of FindPrefix; of these with a hit (counters).
-  uint64_t hint_entries = 0;          // Written since the opening (counter).
+  uint64_t hint_entries = 0;          // Of prefixes, written since the opening (counter).
+  uint64_t hint_chunk_entries = 0;    // The same, of chunks (Index::kChunks).
   uint64_t hint_bytes = 0;            // Memory that the hints take (gauge).
   uint64_t hint_nodes_behind = 0;     // Changed, and not indexed yet (gauge).
   uint64_t hints_incomplete = 0;      // 1: FindPrefix may miss something (gauge).

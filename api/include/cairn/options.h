@@ -184,8 +184,9 @@ struct Options {
   Allocator allocator = Allocator::Default();
 
   // --- Finding (cairn/find.h)
-  // kNone: no prefix is found in this store, whatever its namespaces say. Indexes of earlier
-  // openings are given up with the next MANIFEST.
+  // kPrefix: as its namespaces say (NamespacePolicy::index). kNone: nothing is found in this store,
+  // whatever they say; indexes of earlier openings are given up with the next MANIFEST. kChunks is
+  // for namespaces alone, and refused here.
   Index index = Index::kPrefix;
   // The longest lease (PrefixQuery::lease_ns) without a renewal, and the raw bytes that all leases
   // together may hold.

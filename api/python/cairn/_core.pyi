@@ -835,7 +835,8 @@ class NamespacePolicy:
 
     max_bytes: None is without a cap. evict: "never", "kv", "branches", or None: as the store says.
     persist: "always", "turn_end", "reused" or "tokens_only". ttl: seconds, of branches that are made in
-    it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there.
+    it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there;
+    "chunks": runs of ids with exact KV are indexed as well, wherever they stand.
     """
 
     def __init__(self, *, max_bytes: int | str | None = None, evict: str | None = None, persist: str = 'always', ttl: float = 0.0, index: str = 'prefix') -> None: ...

@@ -111,6 +111,7 @@ template <>
 constexpr auto kNames<Index> = std::to_array<Name<Index>>({
     {"prefix", Index::kPrefix},
     {"none", Index::kNone},
+    {"chunks", Index::kChunks},
 });
 template <>
 constexpr auto kNames<Backend> = std::to_array<Name<Backend>>({

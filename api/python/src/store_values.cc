@@ -41,7 +41,8 @@ void BindNamespaces(nb::module_& module) {
 
 max_bytes: None is without a cap. evict: "never", "kv", "branches", or None: as the store says.
 persist: "always", "turn_end", "reused" or "tokens_only". ttl: seconds, of branches that are made in
-it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there.)")
+it; 0: for ever. index: "prefix" or "none": whether Store.find_prefix looks there;
+"chunks": runs of ids with exact KV are indexed as well, wherever they stand.)")
       .def(
           "__init__",
           [](NamespacePolicy* self, const std::optional<SizeArgument>& max_bytes,

@@ -160,6 +160,8 @@ def test_namespaces_and_keep(store, spec):
     assert info.policy == policy and info.branches == 1
     assert (policy.max_bytes, policy.evict, policy.ttl, policy.persist, policy.index) == (
         1 << 30, "kv", 60.0, "turn_end", "none")
+    store.set_namespace("documents", cairn.NamespacePolicy(index="chunks"))
+    assert [one.policy.index for one in store.namespaces() if one.name == "documents"] == ["chunks"]
     assert cairn.NamespacePolicy().max_bytes is None and cairn.NamespacePolicy().evict is None
     branch.set_keep(cairn.Keep(ttl=2.5))
     assert branch.info().keep == cairn.Keep(ttl=2.5) and branch.info().keep.ttl == 2.5

@@ -171,6 +171,9 @@ Result<Op> DecodeOp(std::span<const std::byte> fields) {
       case kPolicy: {
         OpPolicy policy;
         if (!FromBytes(field.value, &policy)) return Damaged("bad policy");
+        if (!policy.is_known()) {
+          return Status(StatusCode::kUnsupportedFormat, "op: a policy of a newer version");
+        }
         op.policy = policy;
         break;
       }

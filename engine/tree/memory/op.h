@@ -118,6 +118,12 @@ struct OpPolicy {
   uint8_t index = 0;     // Namespace.
   std::array<uint8_t, 3> zero{};
   bool operator==(const OpPolicy&) const = default;
+  // Every value is one that this version knows. Others are of a newer one.
+  bool is_known() const {
+    return evict <= 1 + static_cast<int>(Evict::kBranches) &&
+           persist <= static_cast<int>(Persist::kTokensOnly) &&
+           index <= static_cast<int>(kLastIndex);
+  }
   static OpPolicy Of(const NamespacePolicy& policy) {
     return {.max_bytes = policy.max_bytes,
             .ttl_ns = policy.ttl_ns,

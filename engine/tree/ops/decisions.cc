@@ -219,7 +219,7 @@ Result<Op> ResolveNamespace(const std::string& ns, const NamespacePolicy& policy
   if (policy.evict.has_value() && *policy.evict > Evict::kBranches) {
     return Status(StatusCode::kInvalidArgument, "policy.evict is none that exists");
   }
-  if (policy.index > Index::kNone) {
+  if (policy.index > kLastIndex) {
     return Status(StatusCode::kInvalidArgument, "policy.index is none that exists");
   }
   Op op;

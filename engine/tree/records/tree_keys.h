@@ -147,6 +147,10 @@ Result<ModelSpec> GetModel(sstable::LsmIndex& index, uint64_t id);
 // The model that an M record begins; nothing: it continues the one before.
 Result<std::optional<uint64_t>> GetModelId(std::string_view key);
 
+// --- In tree_roots.cc. kCorruption for a record that cannot be read; kUnsupportedFormat for a
+// policy with a value of a newer version.
+Result<NamespaceUsage> GetNamespace(std::string_view key, std::string_view value);
+
 // --- In head_records.cc. kCorruption, naming the record, for one that cannot be read.
 Result<Head> GetHead(std::string_view key, std::string_view value);
 // All records of the head that differ from what was flushed.

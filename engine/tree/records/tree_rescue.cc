@@ -131,11 +131,8 @@ class Rescue {
     const std::string_view name = record.key.substr(1);
     if (record.newest->size() != sizeof bytes || !IsNamespace(name)) return;
     std::memcpy(&bytes, record.newest->data(), sizeof bytes);
+    if (!bytes.policy.is_known()) return;
     const NamespacePolicy policy = bytes.policy.ns_policy();
-    if (policy.persist > Persist::kTokensOnly || policy.index > Index::kNone ||
-        policy.evict.value_or(Evict::kNever) > Evict::kBranches) {
-      return;
-    }
     *tree_.sums().NamespaceOf(std::string(name)) = {.policy = policy, .dirty = true};
   }
 

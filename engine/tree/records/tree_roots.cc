@@ -48,19 +48,6 @@ Status LoadModels(sstable::LsmIndex& index, Tree* tree) {
   return models->status();
 }
 
-Result<NamespaceUsage> GetNamespace(std::string_view key, std::string_view value) {
-  NamespaceBytes bytes;
-  if (value.size() != sizeof(bytes)) return Damaged(key, "bad namespace");
-  std::memcpy(&bytes, value.data(), sizeof(bytes));
-  const NamespacePolicy policy = bytes.policy.ns_policy();
-  if (!IsNamespace(key.substr(1)) || policy.persist > Persist::kTokensOnly ||
-      policy.index > Index::kNone || policy.evict.value_or(Evict::kNever) > Evict::kBranches) {
-    return Damaged(key, "an impossible name or policy");
-  }
-  return NamespaceUsage{
-      .policy = policy, .branches = bytes.branches, .nodes = bytes.nodes, .bytes = bytes.bytes};
-}
-
 Status VisitNamespaces(sstable::LsmIndex& index,
                        const std::function<void(std::string_view, const NamespaceUsage&)>& visit) {
   const auto namespaces = index.NewScan({.end = "Q", .read = {}});
@@ -108,6 +95,21 @@ Status LoadTables(sstable::LsmIndex& index, Tree* tree) {
 }
 
 }  // namespace
+
+Result<NamespaceUsage> GetNamespace(std::string_view key, std::string_view value) {
+  NamespaceBytes bytes;
+  if (value.size() != sizeof(bytes)) return Damaged(key, "bad namespace");
+  std::memcpy(&bytes, value.data(), sizeof(bytes));
+  if (!IsNamespace(key.substr(1))) return Damaged(key, "an impossible name");
+  if (!bytes.policy.is_known()) {
+    return Status(StatusCode::kUnsupportedFormat,
+                  "namespace \"" + std::string(key.substr(1)) + "\": a policy of a newer version");
+  }
+  return NamespaceUsage{.policy = bytes.policy.ns_policy(),
+                        .branches = bytes.branches,
+                        .nodes = bytes.nodes,
+                        .bytes = bytes.bytes};
+}
 
 Result<std::optional<NamespaceUsage>> TreeRecords::ReadNamespace(sstable::LsmIndex& index,
                                                                  std::string_view ns) {

@@ -48,6 +48,7 @@ int Main(int argc, char** argv) {
   ::benchmark::AddCustomContext("hash_path", HashPathName());
   ::benchmark::AddCustomContext("codec_path", CodecPathName(BestCodecPath()));
   ::benchmark::AddCustomContext("rotary_path", RotaryPathName(BestRotaryPath()));
+  RegisterChunks();
   RegisterCodec();
   RegisterCopies();
   RegisterHashes();

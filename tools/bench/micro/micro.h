@@ -49,6 +49,7 @@ const KvPool& SharedPool(uint64_t token_bytes, Layout layout);
 inline void DoNotOptimize(const auto& value) { ::benchmark::DoNotOptimize(value); }
 
 // Each adds its benchmarks.
+void RegisterChunks();
 void RegisterCodec();
 void RegisterCopies();
 void RegisterHashes();

@@ -51,9 +51,10 @@ enum {
   CAIRN_PERSIST_TOKENS_ONLY = 3  // None; cairn_branch_fill still attaches it.
 };
 
-// cairn::Index: whether cairn_store_find_prefix finds content by its token ids.
+// cairn::Index: what is indexed of a namespace. CHUNKS, which has prefixes as well, is for
+// cairn_namespace_policy alone.
 typedef uint32_t cairn_index;
-enum { CAIRN_INDEX_PREFIX = 0, CAIRN_INDEX_NONE = 1 };
+enum { CAIRN_INDEX_PREFIX = 0, CAIRN_INDEX_NONE = 1, CAIRN_INDEX_CHUNKS = 2 };
 
 // cairn::Keep: how long a branch is kept.
 typedef struct cairn_keep {
