@@ -80,7 +80,7 @@ TEST_P(ChunkReopenTest, AFollowerFindsWhatItShows) {
   EXPECT_EQ(3u, found->matches.size());
 }
 
-// When a quarter is gone a sweep deletes its entries, and of a namespace that has none any more all.
+// When a quarter is gone a sweep deletes its entries, and all of a namespace that has none now.
 TEST_P(ChunkReopenTest, ASweepLeavesWhatLives) {
   spec_ = ModelSpec::FullAttention("small", 1, 1, 1, Dtype::kBf16);
   model_ = Register(spec_);

@@ -276,10 +276,11 @@ TEST_F(CliTest, KeepAndNamespaces) {
                                                {"max_bytes", nullptr},
                                                {"evict", nullptr},
                                                {"persist", "always"},
-                                               {"ttl_ns", 0}}}));
+                                               {"ttl_ns", 0},
+                                               {"index", "prefix"}}}));
   EXPECT_EQ(Output({"namespaces", store_, "--ns", "scratch"}),
-            "NAMESPACE  BRANCHES  HOLDS  CAP  EVICT  PERSIST  TTL\n"
-            "scratch           0      -    -  -      always   -\n");
+            "NAMESPACE  BRANCHES  HOLDS  CAP  EVICT  PERSIST  INDEX   TTL\n"
+            "scratch           0      -    -  -      always   prefix  -\n");
   ExpectError({"namespaces", store_, "--evict", "kv"}, 2, "InvalidArgument", "--set");
   ExpectError({"namespaces", store_, "--set", "t", "--evict", "all"}, 2, "InvalidArgument", "all");
 }
