@@ -96,6 +96,7 @@ Status Options::Validate() const {
   if (backend > Backend::kThreads) return bad("backend is none that exists");
   if (on_fatal > FatalAction::kAbort) return bad("on_fatal is none that exists");
   if (evict > Evict::kBranches) return bad("evict is none that exists");
+  if (recovery > Recovery::kSetAside) return bad("recovery is none that exists");
   if (allocator.allocate == nullptr || allocator.deallocate == nullptr) {
     return bad("allocator has a null function");
   }

@@ -210,6 +210,7 @@ TEST(OptionsTest, EachBadValueIsNamed) {
   fails([](Options& o) { o.hot_tail_bytes = 0; }, "hot_tail_bytes");
   fails([](Options& o) { o.backend = Backend{77}; }, "backend");
   fails([](Options& o) { o.on_fatal = FatalAction{9}; }, "on_fatal");
+  fails([](Options& o) { o.recovery = Recovery{9}; }, "recovery");
   fails([](Options& o) { o.submit_copy_max_bytes = 64 << 20; }, "submit_copy_max_bytes");
   fails([](Options& o) { o.replay_records_max = 0; }, "replay_records_max");
   fails([](Options& o) { o.delta_batch_tokens = 0; }, "delta_batch_tokens");
