@@ -38,6 +38,31 @@ Status CheckRoomForTokens(const RestoreRequest& request, const RestorePlan& plan
                     std::to_string(plan.end - plan.begin) + " are wanted");
 }
 
+// Several sources go to places of their own, all of them positions of the view.
+Status CheckTargets(std::span<const RestoreSource> sources) {
+  std::vector<Range> targets;
+  for (const RestoreSource& source : sources) {
+    const uint64_t begin = TargetOf(source.begin, source.shift);
+    const uint64_t end = TargetOf(source.end, source.shift);
+    const bool wraps = source.shift < 0 ? begin > source.begin : end < source.end;
+    if (wraps || source.begin > source.end) {
+      return Status(StatusCode::kInvalidArgument,
+                    "restore: a source of [" + std::to_string(source.begin) + ", " +
+                        std::to_string(source.end) + ") cannot be shifted by " +
+                        std::to_string(source.shift));
+    }
+    targets.push_back({begin, end});
+  }
+  std::sort(targets.begin(), targets.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < targets.size(); ++i) {
+    if (targets[i].begin >= targets[i - 1].end) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  "restore: two sources go to position " + std::to_string(targets[i].begin));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 // Each source is looked at under a lock of its own, and pinned there.
@@ -54,6 +79,7 @@ Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::vector<Pinned>* pi
     CAIRN_CHECK(source.end != UINT64_MAX);
     several_end = std::max(several_end, TargetOf(source.end, source.shift));
   }
+  if (sources.size() > 1) CAIRN_RETURN_IF_ERROR(CheckTargets(sources));
   RestorePlan plan;
   for (const RestoreSource& source : sources) {
     const ReaderHost::Visitor visit = [&](const Tree& tree, const Head& head) {

@@ -237,6 +237,52 @@ TEST_P(ShiftedRestoreTest, IdsOfSeveralSourcesLieAsTheirKvDoes) {
   EXPECT_FAILS(item.status, StatusCode::kInvalidArgument, "room for 149 token ids, 150 are wanted");
 }
 
+// Ids of a source that began below position 0 were written before the caller's memory, and of two
+// sources in one place either came.
+TEST_P(ShiftedRestoreTest, SourcesOutOfTheViewOrInOnePlaceAreRefused) {
+  const ModelSpec model = ModelOf(kShapes[0]);
+  Write(model, "one", 1);
+  KvSet got(model, Layout::kNhd, 0, 700);
+  std::vector<TokenId> ids(500, 7);
+  RestoreItem item;
+  item.request.tokens = std::span(ids).subspan(150, 300);
+  item.request.into = got.View(0, 700);
+  item.sources = {Source("one", 0, 300, 200), Source("one", 0, 300, 0)};
+  item.sources[1].shift = -100;
+  const auto restore = [&] {
+    EXPECT_OK(Find("one").core()->reads().RestoreMany({&item, 1}, UINT64_MAX));
+    return item.status;
+  };
+  EXPECT_FAILS(restore(), StatusCode::kInvalidArgument, "cannot be shifted by -100");
+  item.sources = {Source("one", 100, 300, 50), Source("one", 0, 100, 0)};
+  EXPECT_FAILS(restore(), StatusCode::kInvalidArgument, "two sources go to position 50");
+  EXPECT_TRUE(std::all_of(ids.begin(), ids.end(), [](TokenId id) { return id == 7; }));
+}
+
+TEST_P(ShiftedRestoreTest, ASourceWithoutRoomClaimsNone) {
+  const ModelSpec model = ModelOf(kShapes[0]);
+  Write(model, "one", 1);
+  KvSet got(model, Layout::kNhd, 0, 100);
+  const RestoreItem item =
+      Restore({Source("one", 0, 100, 0), Source("one", 0, 100, 200)}, got.View(0, 100));
+  ASSERT_OK(item.status);
+  EXPECT_EQ(item.result.kv_ends, (std::vector<uint64_t>{100, 100}));
+}
+
+// At the end of a chunk of the source nothing is needed; in the view that is within a chunk.
+TEST_P(ShiftedRestoreTest, AShiftedChunkNeedsItsKv) {
+  ModelSpec model = ModelOf(kShapes[0]);
+  model.groups[1].retention = {.kind = Retention::kChunkLocal, .chunk = 64};
+  Branch branch = Create(Register(model), "one");
+  KvSet kv(model, Layout::kContiguous, 0, 64);
+  kv.Write(1, 0, 64);
+  const std::vector<TokenId> ids = Tokens(64, 1);
+  ASSERT_OK(branch.AppendSync(MakeDelta(ids, kv.View({{0, 64}, {0, 40}}))));
+  KvSet got(model, Layout::kContiguous, 0, 100);
+  EXPECT_FAILS(Restore({Source("one", 0, 64, 10)}, got.View(0, 100)).status, StatusCode::kEvicted,
+               "group \"before\" positions [40, 64)");
+}
+
 TEST_P(ShiftedRestoreTest, SourcesOfTwoModelsAreNoMatch) {
   Write(ModelOf(kShapes[0]), "one", 1);
   Write(ModelOf(kShapes[4]), "two", 2);

@@ -138,6 +138,10 @@ class SourcePlanner {
     const bool has_room = first < std::min(range_.end, room_end);
     CAIRN_RETURN_IF_ERROR(CheckStates(group, length, has_room,
                                       /*has_row=*/room_begin < length && length <= room_end));
+    // What a shifted chunk needs begins within a chunk of the source.
+    if (shift_ != 0 && group.retention.kind == Retention::kChunkLocal) {
+      AddHole({view.group, std::max(head_.lengths[lane], range_.begin), length}, &holes_);
+    }
     const uint64_t end = std::min(length, room_end);
     const uint64_t target_end = several_end_ != 0 ? several_end_ : TargetOf(length, shift_);
     AddLane(tree_, head_, lane, first, end, InSource(Needed(group, target_end), shift_), &plan_,
@@ -153,6 +157,10 @@ class SourcePlanner {
       return Status(StatusCode::kInvalidArgument,
                     "group " + Quoted(group.name) +
                         " has states: those of several sources cannot be put together");
+    }
+    if (kind == Retention::kPerRequest && shift_ != 0) {
+      return Status(StatusCode::kInvalidArgument,
+                    "group " + Quoted(group.name) + " has a state, which no shift can move");
     }
     if (kind == Retention::kPerRequest || length <= range_.begin || !has_room || has_row) {
       return Status::Ok();
@@ -287,8 +295,11 @@ Status AddPlan(RestorePlan more, RestorePlan* plan) {
   }
   plan->begin = std::min(plan->begin, more.begin);
   plan->end = std::max(plan->end, more.end);
+  // KV of a source that has no room ends where it begins.
   for (size_t i = 0; i < plan->kv_ends.size(); ++i) {
-    plan->kv_ends[i] = std::max(plan->kv_ends[i], more.kv_ends[i]);
+    if (more.kv_ends[i] > more.begin) {
+      plan->kv_ends[i] = std::max(plan->kv_ends[i], more.kv_ends[i]);
+    }
   }
   plan->jobs.insert(plan->jobs.end(), more.jobs.begin(), more.jobs.end());
   plan->jobs = MergeJobs(std::move(plan->jobs));
