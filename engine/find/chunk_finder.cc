@@ -33,6 +33,7 @@ Result<ChunkMatches> ChunkFinder::Find(const PrefixQuery& query) {
   CAIRN_RETURN_IF_ERROR(prefixes_.CheckQuery(query));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<std::string_view> namespaces, NamespacesOf(query));
   ChunkMatches found;
+  const uint64_t moves = deps_.indexer->moves();
   if (query.memory_only) {
     found.complete = deps_.indexer->complete();
   } else {
@@ -41,14 +42,14 @@ Result<ChunkMatches> ChunkFinder::Find(const PrefixQuery& query) {
   }
   const std::vector<Fingerprint> chosen = FingerprintsOf(query);
   for (const std::string_view ns : namespaces) {
-    CAIRN_RETURN_IF_ERROR(AddFrom(query, chosen, ns, &found));
+    CAIRN_RETURN_IF_ERROR(AddFrom(query, chosen, ns, moves, &found));
   }
   KeepLongest(&found.matches);
   return found;
 }
 
 Status ChunkFinder::AddFrom(const PrefixQuery& query, std::span<const Fingerprint> chosen,
-                            std::string_view ns, ChunkMatches* found) {
+                            std::string_view ns, uint64_t moves, ChunkMatches* found) {
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<Hints> hints, prefixes_.HintsNow());
   if (hints == nullptr) {  // A reader's writer is still making them.
     found->complete = false;
@@ -57,8 +58,11 @@ Status ChunkFinder::AddFrom(const PrefixQuery& query, std::span<const Fingerprin
   ChunkSearch search(*deps_.write, deps_.reader, deps_.indexer, *hints, query, chosen, ns);
   auto matches = search.Run();
   found->looked_up += search.looked_up();
+  found->compared += search.compared();
   if (matches.ok()) {
     if (search.cut_short()) found->complete = false;
+    // What was gone may be another node's, which is not indexed as the hints were asked.
+    if (search.met_gone() && deps_.indexer->moves() != moves) found->complete = false;
     found->matches.insert(found->matches.end(), matches->begin(), matches->end());
     return Status::Ok();
   }

@@ -24,6 +24,7 @@ struct ChunkMatches {
   // Everything that was appended before the call was looked at.
   bool complete = false;
   uint64_t looked_up = 0;  // Fingerprints, in the index.
+  uint64_t compared = 0;   // Ids.
 };
 
 class ChunkFinder {
@@ -41,7 +42,7 @@ class ChunkFinder {
  private:
   Result<std::vector<std::string_view>> NamespacesOf(const PrefixQuery& query) const;
   Status AddFrom(const PrefixQuery& query, std::span<const Fingerprint> chosen, std::string_view ns,
-                 ChunkMatches* found);
+                 uint64_t moves, ChunkMatches* found);
 
   const PrefixFinder& prefixes_;
   const PrefixFinder::Deps& deps_;

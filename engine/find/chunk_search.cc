@@ -74,12 +74,12 @@ Result<std::vector<ChunkMatch>> ChunkSearch::Run() {
       left = left.subspan(some.size());
     }
   }
+  KeepLongest(&matches_);
   CAIRN_RETURN_IF_ERROR(DropWhatIsGone());
   // A reader's tree may be behind the hints. Without room they stay, and are met again.
   if (!gone_.empty() && !write_.options->read_only && !query_.memory_only) {
     static_cast<void>(indexer_->Forget(&hints_, gone_));
   }
-  KeepLongest(&matches_);
   return std::move(matches_);
 }
 
@@ -205,6 +205,10 @@ Status ChunkSearch::Compare(std::vector<Seed>* seeds) {
   for (uint64_t reach = kChunkReach;; reach = std::min(4 * reach, reach_max)) {
     std::vector<Read> reads = NextReads(*seeds, reach);
     if (reads.empty()) return Status::Ok();
+    if (compared_ >= kComparedShare * query_.tokens.size() + kConfirmTokens) {
+      cut_short_ = true;
+      return Status::Ok();
+    }
     CAIRN_RETURN_IF_ERROR(ClipAll(&reads));
     CAIRN_RETURN_IF_ERROR(ReadAll(&reads));
     for (const Read& read : reads) Extend(read);
@@ -257,7 +261,8 @@ Result<bool> ChunkSearch::Clip(Read* read, const Committer::Lock&) {
     return Status(StatusCode::kBusy, "a node is not in memory");
   }
   if (node == nullptr || !Suits(*node) || node->lanes[kTokenLane].end < seed.entry.position) {
-    gone_.push_back(seed.entry);
+    met_gone_ = true;
+    if (gone_.size() < kSweepBatch) gone_.push_back(seed.entry);  // The next search meets the rest.
     return false;
   }
   // What has to be within the stretch: the run of the seed, or the last or first of the read.
@@ -283,6 +288,7 @@ Status ChunkSearch::ReadAll(std::vector<Read>* reads) {
   items.reserve(reads->size());
   for (Read& read : *reads) {
     read.ids.resize(read.hi - read.lo);
+    compared_ += read.ids.size();
     items.push_back(ItemOfIds(read.seed->entry.node, read.seed->SourceOf(read.lo), read.ids));
   }
   if (items.empty()) return Status::Ok();
@@ -336,20 +342,34 @@ void ChunkSearch::Extend(const Read& read) const {
 
 // ---------------------------------------------------------------- at the end
 
-// Drops matches whose KV went while others were compared.
+// Drops matches whose KV went while others were compared, some at a time: commits need the lock.
 Status ChunkSearch::DropWhatIsGone() {
-  TreeNeeds needs;
-  for (const ChunkMatch& match : matches_) needs.nodes.push_back(match.node);
-  Committer::Lock lock(write_.mutex());
-  if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
-  std::erase_if(matches_, [&](const ChunkMatch& match) {
-    const Node* const node = write_.tree().FindNode(match.node);
-    if (node == nullptr || !Suits(*node)) return true;
-    const ChunkStretch whole{match.source, match.source + match.end - match.begin};
-    const auto exact = ExactStretches(write_.tree(), *node, whole.begin, whole.end);
-    return exact.size() != 1 || exact.front() != whole;
-  });
+  std::vector<ChunkMatch> kept;
+  for (std::span<const ChunkMatch> left = matches_; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kMatchesCheckedAtOnce));
+    left = left.subspan(some.size());
+    TreeNeeds needs;
+    for (const ChunkMatch& match : some) needs.nodes.push_back(match.node);
+    Committer::Lock lock(write_.mutex());
+    if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
+    for (const ChunkMatch& match : some) {
+      if (!IsGone(match, lock)) {
+        kept.push_back(match);
+      } else {
+        met_gone_ = true;
+      }
+    }
+  }
+  matches_ = std::move(kept);
   return Status::Ok();
+}
+
+bool ChunkSearch::IsGone(const ChunkMatch& match, const Committer::Lock&) const {
+  const Node* const node = write_.tree().FindNode(match.node);
+  if (node == nullptr || !Suits(*node)) return true;
+  const ChunkStretch whole{match.source, match.source + match.end - match.begin};
+  const auto exact = ExactStretches(write_.tree(), *node, whole.begin, whole.end);
+  return exact.size() != 1 || exact.front() != whole;
 }
 
 }  // namespace cairn::engine

@@ -52,9 +52,12 @@ class ChunkSearch {
   Result<std::vector<ChunkMatch>> Run();
   // The hints themselves are damaged, as Run met.
   bool hints_damaged() const { return hints_damaged_; }
-  // There was more of one fingerprint, or more fingerprints, than Run looks at.
+  // There was more of one fingerprint, more fingerprints, or more to compare, than Run looks at.
   bool cut_short() const { return cut_short_; }
+  // Entries named what is gone, or is another node's by now (Indexer::moves).
+  bool met_gone() const { return met_gone_; }
   uint64_t looked_up() const { return looked_up_; }
+  uint64_t compared() const { return compared_; }
 
  private:
   struct Question {
@@ -97,6 +100,7 @@ class ChunkSearch {
   bool IsEqual(const Read& read, uint64_t position) const;
   void AddMatch(const Seed& seed);
   Status DropWhatIsGone();
+  bool IsGone(const ChunkMatch& match, const Committer::Lock& lock) const;
   bool Suits(const Node& node) const;
 
   const WriteDeps& write_;
@@ -110,9 +114,10 @@ class ChunkSearch {
   std::vector<bool> looked_, covered_;  // By place in chosen_.
   std::vector<ChunkMatch> matches_;
   std::multimap<Diagonal, size_t> on_diagonal_;  // Matches.
-  std::vector<HintEntry> gone_;
-  bool hints_damaged_ = false, cut_short_ = false;
+  std::vector<HintEntry> gone_;                  // Some of what is.
+  bool hints_damaged_ = false, cut_short_ = false, met_gone_ = false;
   uint64_t looked_up_ = 0;
+  uint64_t compared_ = 0;  // Ids.
 };
 
 }  // namespace cairn::engine

@@ -16,9 +16,9 @@ struct ChunkStretch {
   bool operator==(const ChunkStretch&) const = default;
 };
 
-// Those of [begin, end) of the path that ends with all of the node, in order, none adjacent. None
-// of a model that keeps recurrent states, or one state per request: no part of them belongs to a
-// run of ids.
+// The stretches of [begin, end) of the path that ends with all of the node, in order, none
+// adjacent. A model with recurrent states, or one state per request, has none: a state belongs to
+// all ids before it, not to a run of them.
 std::vector<ChunkStretch> ExactStretches(const Tree& tree, const Node& node, uint64_t begin,
                                          uint64_t end);
 

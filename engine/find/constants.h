@@ -109,4 +109,12 @@ inline constexpr size_t kChunksLookedUpTogether = 1024;
 inline constexpr size_t kChunksAskedTogether = 64;
 inline constexpr uint64_t kChunkReach = 512;
 
+// Ids that one search compares, at most: this many for each of the prompt, and a million. Eight
+// sources of everything need 8. A text that repeats itself has as many runs in common with a prompt
+// that does as there are repetitions: without a bound a search would compare for minutes.
+inline constexpr uint64_t kComparedShare = 64;
+
+// Matches that are looked at again while the commit lock is held: less than 1 ms.
+inline constexpr size_t kMatchesCheckedAtOnce = 256;
+
 }  // namespace cairn::engine

@@ -86,6 +86,7 @@ void Indexer::PrepareShow(const sstable::TableContext& tables, const Manifest& m
 
 void Indexer::Show() noexcept {
   changes_.fetch_add(1);
+  moves_.fetch_add(1);
   MutexLock lock(&mutex_);
   digests_.Clear();
   shown_sequence_ = refreshed_sequence_;
@@ -192,7 +193,7 @@ void Indexer::OnCommitted(const CommittedOp& committed) noexcept {
     switch (op.kind) {
       case OpKind::kAppend: return OnAppend(committed);
       case OpKind::kFill: return OnFill(committed);
-      case OpKind::kJoin: return RecordChange(op.node, {0, 0}, committed.sequence);
+      case OpKind::kJoin: return OnJoin(committed);
       case OpKind::kTrim: return OnTrim(op.node, op.position);
       case OpKind::kRewind:
         if ((op.flags & kOpInPlace) != 0) OnTrim(op.node, op.position);
@@ -221,17 +222,35 @@ void Indexer::OnAppend(const CommittedOp& append) {
   RecordChange(append.op.node, from, append.sequence);
 }
 
-// Prefixes need no KV. What is replayed goes into another tree: then the indexing looks.
+// Prefixes need no KV. Nodes of the branch behind the filled ones have windows that reach into
+// them. What is replayed goes into another tree, where the indexing looks, and those nodes are not
+// known here.
 void Indexer::OnFill(const CommittedOp& fill) {
-  if (fill.origin != CommitOrigin::kReplay) {
-    const Node* const node = deps_.write->tree().FindNode(fill.node);
-    if (node == nullptr || node->use->policy.index != Index::kChunks) return;
-  }
   IndexedFrom from{.prefixes = UINT64_MAX, .chunks = UINT64_MAX};
-  fill.VisitRanges([&](uint64_t, uint32_t, uint64_t begin, uint64_t) {
+  uint64_t end = 0;
+  fill.VisitRanges([&](uint64_t, uint32_t, uint64_t begin, uint64_t count) {
     from.chunks = std::min(from.chunks, begin);
+    end = std::max(end, begin + count);
   });
-  if (fill.node != 0) RecordChange(fill.node, from, fill.sequence);
+  if (fill.origin == CommitOrigin::kReplay) {
+    if (fill.node != 0) RecordChange(fill.node, from, fill.sequence);
+    return;
+  }
+  const Tree& tree = deps_.write->tree();
+  const Head* const head = tree.FindHead(fill.op.branch);
+  const Node* node = head == nullptr ? nullptr : tree.OnPath(head->node);
+  for (; node != nullptr; node = tree.OnPath(node->parent)) {
+    const Lane& tokens = node->lanes[kTokenLane];
+    if (node->use->policy.index == Index::kChunks && tokens.start < end + kChunkRun - 1) {
+      RecordChange(node->id, from, fill.sequence);
+    }
+    if (tokens.start <= from.chunks) break;
+  }
+}
+
+void Indexer::OnJoin(const CommittedOp& join) {
+  RecordChange(join.op.node, {0, 0}, join.sequence);
+  moves_.fetch_add(1);
 }
 
 void Indexer::RecordChange(uint64_t node, const IndexedFrom& from, uint64_t sequence) {
@@ -266,15 +285,20 @@ void Indexer::OnTrim(uint64_t node, uint64_t position) {
 // A namespace without nodes has nothing to index. What is replayed goes into another tree than
 // this.
 void Indexer::OnPolicy(const CommittedOp& policy) {
-  if (deps_.write->options->read_only) return;  // Its writer knows.
   const Op& op = policy.op;
+  const Index now = op.policy.has_value() ? op.policy->ns_policy().index : Index::kPrefix;
+  if (deps_.write->options->read_only) {
+    // Its writer knows what the namespace had by then. The hints of the manifest may lack that.
+    MutexLock lock(&mutex_);
+    if (now == Index::kChunks) refresh_lost_ = true;
+    return;
+  }
   bool is_empty = false;
   if (policy.origin != CommitOrigin::kReplay) {
     const auto& all = deps_.write->tree().namespaces();
     const auto ns = all.find(op.ns);
     is_empty = ns == all.end() || ns->second.nodes == 0;
   }
-  const Index now = op.policy.has_value() ? op.policy->ns_policy().index : Index::kPrefix;
   MutexLock lock(&mutex_);
   const auto known = policies_.find(op.ns);
   const Index before = known == policies_.end() ? Index::kPrefix : known->second;

@@ -106,6 +106,9 @@ class Indexer final : public CommitObserver {
   // Grows, under the commit lock, whenever content of a node is taken away, so that other content
   // may come there. A follower's tree, and one that was rolled back, have another generation.
   uint64_t changes() const { return changes_.load(); }
+  // Grows when content becomes another node's: by joins, and by another tree. What was found under
+  // the node that had it before is then under one that may not be indexed yet.
+  uint64_t moves() const { return moves_.load(); }
 
   // --- The space thread's
   // A tree flush was applied, up to this sequence. Catches up with all that is in it, and flushes
@@ -141,9 +144,11 @@ class Indexer final : public CommitObserver {
   void OnAppend(const CommittedOp& append);
   void OnFill(const CommittedOp& fill);
   void OnTrim(uint64_t node, uint64_t position);
+  void OnJoin(const CommittedOp& join);
   void OnPolicy(const CommittedOp& policy);
   Status Drain(size_t nodes_max, bool* all);
   Status DrainTaken(Noted work);
+  static Status NoRoom();
   Noted TakeNoted(size_t nodes_max, bool* all);
   void IndexNodes(std::span<Work> all);
   void ReadTogether(std::vector<Work*>* works);
@@ -158,6 +163,7 @@ class Indexer final : public CommitObserver {
   bool BeginRebuild();
   void Rebuild();
   Status RebuildAll();
+  Status RebuildSome(std::vector<Work> some);
   Status AwaitRoom();
   void BeginSweep();
   Status Sweep(Hints* hints);
@@ -170,7 +176,7 @@ class Indexer final : public CommitObserver {
   const Deps deps_;
   sstable::TableContext tables_;
   io::Turn turn_{*deps_.write->world.scheduler};  // Held by the thread that indexes.
-  std::atomic<uint64_t> changes_{0};
+  std::atomic<uint64_t> changes_{0}, moves_{0};
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> flushed_{0};       // Word to wait for: there may be room again.
   std::atomic<bool> rebuilding_{false};    // Under way, or about to be.

@@ -68,10 +68,7 @@ Status Indexer::DrainTaken(Noted work) {
     const size_t count = std::min(work.size(), kIndexedTogether);
     std::vector<Work> some;
     Status status;
-    if (IsFull()) {
-      if (first.ok() && !deps_.write->options->read_only) deps_.write->host->WakeSpaceThread();
-      status = Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
-    }
+    if (IsFull()) status = NoRoom();
     if (status.ok()) {
       status = CatchBadAlloc([&] {
         some.resize(count);
@@ -92,17 +89,26 @@ Status Indexer::DrainTaken(Noted work) {
       if (!again.inserted) again.position->second.Lower(from);
     }
   }
+  if (first.code() == StatusCode::kBusy && !deps_.write->options->read_only) {
+    deps_.write->host->WakeSpaceThread();
+  }
   return first;
 }
 
-// Sets the status of each. Short nodes are read together, because a read takes much longer than
-// hashing its ids. A long node is indexed at once: nodes behind it can begin at its hashes.
+Status Indexer::NoRoom() {
+  return Status(StatusCode::kBusy, "reuse_memory_bytes are used up until a flush");
+}
+
+// Sets the status of each, kBusy where the hints have no room for it. Short nodes are read
+// together, because a read takes much longer than hashing its ids. A long node is indexed at once:
+// nodes behind it can begin at its hashes.
 void Indexer::IndexNodes(std::span<Work> all) {
   std::vector<Work*> together;
   together.reserve(all.size());
   uint64_t tokens = 0;
   for (Work& one : all) {
     one.status = CatchBadAlloc([&]() -> Status {
+      if (IsFull()) return NoRoom();
       CAIRN_RETURN_IF_ERROR(BeginTask(&one));
       if (one.task == nullptr) return Status::Ok();
       const uint64_t missing = one.task->upto() - one.task->at();
@@ -130,6 +136,7 @@ void Indexer::ReadTogether(std::vector<Work*>* works) {
     Work* const one = (*works)[i];
     one->status = CatchBadAlloc([&] {
       // One node may have failed for all: read alone it gets its own status.
+      if (IsFull()) return NoRoom();
       if (!read.ok() || !items[i].status.ok()) return IndexAlone(one);
       return AddIds(one->task.get(), one->ids);
     });

@@ -145,10 +145,7 @@ Status Indexer::RebuildAll() {
     for (size_t begin = 0; begin < nodes.size(); begin += kIndexedTogether) {
       std::vector<Work> some(std::min(nodes.size() - begin, kIndexedTogether));
       for (size_t i = 0; i < some.size(); ++i) some[i].node = nodes[begin + i];
-      CAIRN_RETURN_IF_ERROR(AwaitRoom());
-      const io::Turn::Holder turn(&turn_);
-      IndexNodes(some);
-      for (const Work& one : some) CAIRN_RETURN_IF_ERROR(one.status);
+      CAIRN_RETURN_IF_ERROR(RebuildSome(std::move(some)));
     }
     if (nodes.size() < kRebuildBatch) break;
     from = nodes.back() + 1;
@@ -156,6 +153,21 @@ Status Indexer::RebuildAll() {
   const std::shared_ptr<Hints> hints = this->hints();
   if (hints->filter_ready()) return Status::Ok();
   return hints->FillFilter([this] { return !stopping_; });
+}
+
+// As many at a time as there is room for.
+Status Indexer::RebuildSome(std::vector<Work> some) {
+  while (!some.empty()) {
+    CAIRN_RETURN_IF_ERROR(AwaitRoom());
+    const io::Turn::Holder turn(&turn_);
+    IndexNodes(some);
+    std::erase_if(some, [](const Work& one) { return one.status.ok(); });
+    for (Work& one : some) {
+      if (one.status.code() != StatusCode::kBusy) return one.status;
+      one.task = nullptr;
+    }
+  }
+  return Status::Ok();
 }
 
 Status Indexer::AwaitRoom() {

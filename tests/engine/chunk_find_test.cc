@@ -192,6 +192,26 @@ TEST_P(ChunkFindTest, EvictedKvIsNotNamedAndFilledKvIs) {
   ExpectOne(UntilComplete(ids), 0, 400, 0);
 }
 
+// Windows of a fork reach into what it was forked from: they were left out, and the fork with them.
+TEST_P(ChunkFindTest, WhatIsFilledAboveAForkIsIndexedForTheFork) {
+  const std::vector<TokenId> ids = Tokens(430, 5);
+  Branch root = Make("root", Part(ids, 0, 400), "docs");
+  const uint64_t bytes = 400 * (spec_.token_bytes() + sizeof(TokenId));
+  ASSERT_OK(store_.SetNamespace(
+      "docs", {.max_bytes = bytes + bytes / 4, .evict = Evict::kKv, .index = Index::kChunks}));
+  Make("other", Tokens(400, 6), "docs");  // Which evicts the KV of the root.
+  ASSERT_OK_ASSIGN(const auto holes, root.EvictedKv());
+  ASSERT_FALSE(holes.empty());
+  ASSERT_OK(store_.SetNamespace("docs", {.index = Index::kChunks}));
+  ASSERT_OK_ASSIGN(Branch fork, root.ForkAt(400, {.name = "fork", .ns = "docs"}));
+  ASSERT_OK(Append(fork, Part(ids, 400, 430)));
+  for (const ChunkMatch& match : UntilComplete(ids).matches) EXPECT_LE(match.end, 400u);
+  KvSet kv(spec_, Layout::kContiguous, 0, 400);
+  kv.Write(kSeed, 0, 400);
+  ASSERT_OK(fork.Fill(*kv.View(0, 400)));
+  ExpectOne(UntilComplete(ids), 0, 430, 0);
+}
+
 // The eight newest that live are looked at, among any number that are gone.
 TEST_P(ChunkFindTest, OfManyThatHaveItTheNewestThatLiveAreFound) {
   const std::vector<TokenId> common = Tokens(100, 5);
@@ -237,6 +257,20 @@ TEST_P(ChunkFindTest, OneIdRepeatedAndADocumentTwiceAreFound) {
   EXPECT_EQ(300u, twice.matches[0].end);
   EXPECT_EQ(300u, twice.matches[1].begin);
   EXPECT_EQ(600u, twice.matches[1].end);
+}
+
+// Each of its ids may stand for each other one: a search would compare for minutes.
+TEST_P(ChunkFindTest, WhatRepeatsItselfIsNotComparedForEver) {
+  spec_ = ModelSpec::FullAttention("small", 1, 1, 1, Dtype::kBf16);
+  model_ = Register(spec_);
+  std::vector<TokenId> ids;
+  for (size_t i = 0; i < 40'000; ++i) ids.push_back(static_cast<TokenId>(i % 3));
+  Make("same", ids, "docs");
+  const ChunkMatches found = Chunks(QueryOf(ids));
+  EXPECT_FALSE(found.complete);
+  EXPECT_FALSE(found.matches.empty());
+  // A round of reads may begin just below the bound.
+  EXPECT_LT(found.compared, (engine::kComparedShare + 1) * ids.size() + 2 * engine::kConfirmTokens);
 }
 
 // More than one look at the index has in hand, and more ids than one read of many.

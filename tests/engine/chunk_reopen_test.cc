@@ -54,6 +54,43 @@ TEST_P(ChunkReopenTest, WhatANamespaceHadIsIndexedWhenItIsToldTo) {
   EXPECT_EQ(400u, Ask(QueryOf(ids, "late")).matched);
 }
 
+// The manifest that a follower reads has hints without what the namespace held.
+TEST_P(ChunkReopenTest, AFollowerOfANamespaceThatWasJustSetIsNotComplete) {
+  const std::vector<TokenId> ids = Tokens(400, 5);
+  Make("a", ids, "late");
+  ASSERT_OK(store_.Compact());
+  Store follower = Follow();
+  ASSERT_OK(store_.SetNamespace("late", {.index = Index::kChunks}));
+  ASSERT_OK(store_.Flush());
+  ASSERT_OK(follower.Refresh());
+  const auto found = FindChunks(follower, QueryOf(ids, "late"));
+  ASSERT_OK(found);
+  EXPECT_TRUE(found->matches.empty());
+  EXPECT_FALSE(found->complete);
+}
+
+// Many times as many entries as there is room for.
+TEST_P(ChunkReopenTest, TheLeastMemoryIndexesAllInTheEnd) {
+  Options options = FindingOptions();
+  options.reuse_memory_bytes = 64 << 10;
+  WorldTest::Reopen(options);
+  spec_ = ModelSpec::FullAttention("small", 1, 1, 1, Dtype::kBf16);
+  model_ = Register(spec_);
+  std::vector<std::vector<TokenId>> docs;
+  for (uint64_t i = 0; i < 20; ++i) {
+    docs.push_back(Tokens(5000, 100 + i));
+    Make("doc " + std::to_string(i), docs.back(), "late");
+  }
+  ASSERT_OK(store_.SetNamespace("late", {.index = Index::kChunks}));
+  ASSERT_OK(store_.Compact());
+  ChunkMatches found;
+  for (int i = 0; i < 1000 && !(found = Chunks(QueryOf(Joined(docs), "late"))).complete; ++i) {
+    world_->world().scheduler->Sleep(1'000'000);
+  }
+  EXPECT_TRUE(found.complete);
+  EXPECT_EQ(20u, found.matches.size());
+}
+
 TEST_P(ChunkReopenTest, AnEmptyNamespaceCostsNoRebuild) {
   Make("a", Tokens(400, 5));
   ASSERT_OK(store_.SetNamespace("new", {.index = Index::kChunks}));
@@ -131,10 +168,10 @@ class ChunkFaultTest : public ::testing::Test {
     ASSERT_OK_ASSIGN(model_, store_.RegisterModel(spec_));
   }
   void Make(std::span<const TokenId> ids) {
-    ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = {}, .ns = "docs"}));
+    ASSERT_OK_ASSIGN(made_, store_.CreateBranch(model_, {.name = {}, .ns = "docs"}));
     KvSet kv(spec_, Layout::kContiguous, 0, ids.size());
     kv.Write(kSeed, 0, ids.size());
-    ASSERT_OK(branch.AppendSync(MakeDelta(ids, kv.View(0, ids.size()))));
+    ASSERT_OK(made_.AppendSync(MakeDelta(ids, kv.View(0, ids.size()))));
   }
   Result<ChunkMatches> Find(std::span<const TokenId> ids) {
     PrefixQuery query;
@@ -173,7 +210,39 @@ class ChunkFaultTest : public ::testing::Test {
   ModelSpec spec_ = TinyModel();
   Store store_;
   ModelId model_{};
+  Branch made_;  // The last one.
 };
+
+// A refresh showed another tree while ids were read: what was found may be another node's by then.
+TEST_F(ChunkFaultTest, AnotherTreeDuringASearchIsNotComplete) {
+  const std::vector<TokenId> ids = Tokens(3000, 5);
+  Make(ids);
+  ASSERT_OK(store_.Compact());
+  Options options = options_;
+  options.read_only = true;
+  options.create_if_missing = false;
+  ASSERT_OK_ASSIGN(Store follower, Store::Open("/store", options));
+  ASSERT_OK(made_.Drop());
+  ASSERT_OK(store_.Flush());
+  disk_->AddFault({.when =
+                       [](const io::SimOperation& op) {
+                         return op.op == io::SimOp::kRead && op.path.ends_with(".snapshot");
+                       },
+                   .delay_ns = 10'000'000});
+  const auto refresh = machine_.scheduler->StartThread("refresh", [&] {
+    machine_.scheduler->Sleep(5'000'000);
+    EXPECT_OK(follower.Refresh());
+  });
+  PrefixQuery query;
+  query.model = model_;
+  query.tokens = ids;
+  query.ns = "docs";
+  const auto found = FindChunks(follower, query);
+  disk_->ClearFaults();
+  ASSERT_OK(found);
+  EXPECT_TRUE(found->matches.empty());
+  EXPECT_FALSE(found->complete);
+}
 
 // Each byte of the table, one bit of it: found when it is read, or by its checksum at the opening.
 TEST_F(ChunkFaultTest, AFlippedBitOfTheirTableIsMetAndMended) {

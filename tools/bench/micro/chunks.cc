@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Chunks (docs/blend.md): fingerprints of a prompt; indexing documents, with prefixes alone and
-// with chunks; and the search for all that a prompt of 32,768 ids repeats of a thousand stored
-// documents, in a store on the disk, below cairn-bench.tmp, that has everything in its caches.
-// Prompts are put together from whole documents, from pieces of 100 to 1,024 ids, or of nothing
-// that is stored.
+// with chunks; and the search for all that a prompt of 32,768 ids repeats of a thousand or of ten
+// thousand stored documents, in a store on the disk, below cairn-bench.tmp, that has everything in
+// its caches. Prompts are put together from whole documents, from pieces of 100 to 1,024 ids, or of
+// nothing that is stored.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,7 +23,7 @@ namespace cairn::bench::micro {
 namespace {
 
 constexpr uint64_t kDocumentIds = 1024;
-constexpr uint64_t kDocuments = 1000;
+constexpr uint64_t kDocuments = 1000, kManyDocuments = 10'000;
 constexpr uint64_t kIndexedAtOnce = 64;
 constexpr uint64_t kPromptIds = 32'768;
 constexpr size_t kPrompts = 16;
@@ -84,6 +85,16 @@ class Documents {
     return store_.core()->chunks().Find(query);
   }
   Store& store() { return store_; }
+  uint64_t made() const { return made_; }
+  // Of tables of indexes: what it takes of them, the tree and its hints.
+  uint64_t IndexFileBytes() const {
+    uint64_t bytes = 0;
+    for (const auto& file :
+         std::filesystem::directory_iterator(scratch_->path() + "/store/tables")) {
+      if (file.path().extension() == ".index") bytes += file.file_size();
+    }
+    return bytes;
+  }
 
  private:
   Documents() = default;
@@ -116,16 +127,23 @@ void IndexDocuments(::benchmark::State& state, Index index) {
     meter.Resume();
     if (Failed(&state, (*documents)->CatchUp())) return;
   }
+  if (Failed(&state, (*documents)->store().ResumeBackground()) ||
+      Failed(&state, (*documents)->store().Compact())) {
+    return;
+  }
+  state.counters["index_bytes_per_token"] =
+      static_cast<double>((*documents)->IndexFileBytes()) /
+      static_cast<double>((*documents)->made() * kDocumentIds);
 }
 
 enum class Prompt : uint8_t { kWhole, kPieces, kUnknown };
 
-std::vector<TokenId> PromptOf(Prompt kind, uint64_t seed) {
-  if (kind == Prompt::kUnknown) return RandomIds(kPromptIds, kDocuments + seed);
+std::vector<TokenId> PromptOf(Prompt kind, uint64_t documents, uint64_t seed) {
+  if (kind == Prompt::kUnknown) return RandomIds(kPromptIds, documents + seed);
   std::mt19937_64 random(seed);
   std::vector<TokenId> prompt;
   while (prompt.size() < kPromptIds) {
-    const std::vector<TokenId> whole = RandomIds(kDocumentIds, random() % kDocuments);
+    const std::vector<TokenId> whole = RandomIds(kDocumentIds, random() % documents);
     const uint64_t count =
         kind == Prompt::kWhole ? kDocumentIds : 100 + random() % (kDocumentIds - 100);
     const auto begin = static_cast<std::ptrdiff_t>(random() % (kDocumentIds - count + 1));
@@ -145,16 +163,16 @@ uint64_t CoveredBy(const engine::ChunkMatches& found) {
   return covered;
 }
 
-void FindChunks(::benchmark::State& state, Prompt kind) {
+void FindChunks(::benchmark::State& state, Prompt kind, uint64_t count) {
   auto documents = Documents::Create(Index::kChunks);
-  if (Failed(&state, documents.status()) || Failed(&state, (*documents)->Add(kDocuments)) ||
+  if (Failed(&state, documents.status()) || Failed(&state, (*documents)->Add(count)) ||
       Failed(&state, (*documents)->CatchUp()) || Failed(&state, (*documents)->store().Compact())) {
     return;
   }
   std::vector<std::vector<TokenId>> prompts;
   double found_ids = 0, looked_up = 0;
   for (uint64_t i = 0; i < kPrompts; ++i) {
-    prompts.push_back(PromptOf(kind, i));
+    prompts.push_back(PromptOf(kind, count, i));
     const auto found = (*documents)->Find(prompts.back());
     if (Failed(&state, found.status())) return;
     found_ids += static_cast<double>(CoveredBy(*found));
@@ -182,9 +200,13 @@ void RegisterChunks() {
   add("winnow", Winnow);
   add("index/prefix", IndexDocuments, Index::kPrefix)->Iterations(kIndexings);
   add("index/chunks", IndexDocuments, Index::kChunks)->Iterations(kIndexings);
-  add("find/documents", FindChunks, Prompt::kWhole);
-  add("find/pieces", FindChunks, Prompt::kPieces);
-  add("find/unknown", FindChunks, Prompt::kUnknown);
+  for (const auto& [name, kind] :
+       {std::pair("documents", Prompt::kWhole), std::pair("pieces", Prompt::kPieces),
+        std::pair("unknown", Prompt::kUnknown)}) {
+    for (const uint64_t count : {kDocuments, kManyDocuments}) {
+      add("find/" + std::string(name) + "/" + std::to_string(count), FindChunks, kind, count);
+    }
+  }
 }
 
 }  // namespace cairn::bench::micro
