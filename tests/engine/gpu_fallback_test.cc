@@ -20,29 +20,15 @@ class GpuFallbackTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     Fill(model_, 0, 1);
-    for (uint64_t at = 0; at < kSealedTokens; at += 20) Append(at, 20);
+    for (uint64_t at = 0; at < kSealedTokens; at += 20) AppendPacked(model_, at, 20);
     ASSERT_OK(store_.Compact());
-    for (uint64_t at = kSealedTokens; at < kTokens; at += 20) Append(at, 20);
+    for (uint64_t at = kSealedTokens; at < kTokens; at += 20) AppendPacked(model_, at, 20);
     Restart({});
     KvSet set(model_, Layout::kNhd, 0, kTokens);
     RestoreRequest request;
     request.into = set.View(0, kTokens);
     ASSERT_OK(chat_.Restore(request));
     want_ = set.pool(0).memory();
-  }
-  // Exponents of a few values, as models have them: what kv64 packs.
-  void Append(uint64_t begin, uint64_t count) {
-    KvSet kv(model_, Layout::kContiguous, begin, count);
-    kv.Write(kSeed, begin, begin + count);
-    const KvView* const view = kv.View(begin, count);
-    for (const PlaneView& plane : view->groups[0].planes) {
-      for (std::byte* const base : plane.layer_bases) {
-        for (int64_t i = 1; i < plane.head_stride * model_.groups[0].planes[0].heads; i += 2) {
-          base[i] = (base[i] & std::byte{0x81}) | std::byte{0x3e};
-        }
-      }
-    }
-    ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(count, begin), view)));
   }
   void Restart(gpu::SimDeviceOptions options) {
     options.fail_at = UINT64_MAX;  // Not while the target is made.

@@ -43,20 +43,6 @@ class GpuShiftedRestoreTest : public GpuTest {
     EXPECT_OK(chat_.core()->reads().RestoreMany({&item, 1}, UINT64_MAX));
     return item;
   }
-  // Exponents of a few values, as models have them: what kv64 packs.
-  void AppendPacked(const ModelSpec& model) {
-    KvSet kv(model, Layout::kContiguous, 0, kTokens);
-    kv.Write(kSeed, 0, kTokens);
-    const KvView* const view = kv.View(0, kTokens);
-    for (const PlaneView& plane : view->groups[0].planes) {
-      for (std::byte* const base : plane.layer_bases) {
-        for (int64_t i = 1; i < plane.head_stride * model.groups[0].planes[0].heads; i += 2) {
-          base[i] = (base[i] & std::byte{0x81}) | std::byte{0x3e};
-        }
-      }
-    }
-    ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(kTokens, 1), view)));
-  }
   ::testing::AssertionResult IsAsOnTheHost(const ModelSpec& model, Layout layout,
                                            GpuSync sync = {}) {
     DeviceKv got(*gpu_, model, layout, kBase, kRoom);
@@ -113,7 +99,7 @@ TEST_F(GpuShiftedRestoreTest, WhatGoesAgainIsTurnedOnce) {
   if (OnACard()) GTEST_SKIP() << "damages a frame on a simulated device";
   const ModelSpec model = KeysModel(Dtype::kBf16, RotaryPairing::kHalves);
   Fill(model, 0, 1);
-  AppendPacked(model);
+  AppendPacked(model, 0, kTokens);
   ASSERT_OK(store_.Compact());
   Start({.seed = 6});
   Find();

@@ -155,6 +155,20 @@ class GpuTest : public ::testing::Test {
       ASSERT_OK(AppendSome(chat_, model, at, std::min(step, count - at)));
     }
   }
+  // Exponents of a few values, as models have them: what kv64 packs.
+  void AppendPacked(const ModelSpec& model, uint64_t begin, uint64_t count) {
+    KvSet kv(model, Layout::kContiguous, begin, count);
+    kv.Write(kSeed, begin, begin + count);
+    const KvView* const view = kv.View(begin, count);
+    for (const PlaneView& plane : view->groups[0].planes) {
+      for (std::byte* const base : plane.layer_bases) {
+        for (int64_t i = 1; i < plane.head_stride * model.groups[0].planes[0].heads; i += 2) {
+          base[i] = (base[i] & std::byte{0x81}) | std::byte{0x3e};
+        }
+      }
+    }
+    ASSERT_OK(chat_.AppendSync(MakeDelta(Tokens(count, begin), view)));
+  }
   void Find() { ASSERT_OK_ASSIGN(chat_, store_.FindBranch("chat")); }
 
   ::testing::AssertionResult Restores(const ModelSpec& model, Layout layout, uint64_t begin,
