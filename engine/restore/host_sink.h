@@ -54,8 +54,8 @@ class HostSink final : public RestoreSink {
   // Scatters an unpacked frame. Returns the KV bytes that were wanted of it.
   uint64_t Scatter(const FrameJob& job, std::span<const std::byte> raw);
   uint64_t ScatterKv(const FrameJob& job, std::span<const std::byte> raw);
-  // Rows of `count` positions, of which those from `first` on are wanted; the first of these is
-  // `position` of its source, and its shift.
+  // Rows of `count` positions, of which those from `first` on are wanted. The first wanted one is
+  // at `position` of its source, whose positions are moved by `shift`.
   struct SourceRows {
     const std::byte* rows;
     uint64_t count, first;

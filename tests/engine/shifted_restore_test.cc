@@ -263,10 +263,13 @@ TEST_P(ShiftedRestoreTest, ASourceWithoutRoomClaimsNone) {
   const ModelSpec model = ModelOf(kShapes[0]);
   Write(model, "one", 1);
   KvSet got(model, Layout::kNhd, 0, 100);
-  const RestoreItem item =
-      Restore({Source("one", 0, 100, 0), Source("one", 0, 100, 200)}, got.View(0, 100));
-  ASSERT_OK(item.status);
-  EXPECT_EQ(item.result.kv_ends, (std::vector<uint64_t>{100, 100}));
+  std::vector<RestoreSource> sources = {Source("one", 0, 100, 0), Source("one", 0, 100, 200)};
+  for (int order = 0; order < 2; ++order) {
+    const RestoreItem item = Restore(sources, got.View(0, 100));
+    ASSERT_OK(item.status);
+    EXPECT_EQ(item.result.kv_ends, (std::vector<uint64_t>{100, 100}));
+    std::swap(sources[0], sources[1]);
+  }
 }
 
 // At the end of a chunk of the source nothing is needed; in the view that is within a chunk.

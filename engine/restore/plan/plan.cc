@@ -146,7 +146,9 @@ class SourcePlanner {
     const uint64_t target_end = several_end_ != 0 ? several_end_ : TargetOf(length, shift_);
     AddLane(tree_, head_, lane, first, end, InSource(Needed(group, target_end), shift_), &plan_,
             &holes_, index, shift_);
-    plan_.kv_ends.push_back(TargetOf(std::max(end, std::min(range_.begin, length)), shift_));
+    // Of several, one that has no room says nothing of how far KV reaches.
+    const uint64_t kv_end = std::max(end, std::min(range_.begin, length));
+    plan_.kv_ends.push_back(several_end_ != 0 && !has_room ? 0 : TargetOf(kv_end, shift_));
     return Status::Ok();
   }
 
@@ -295,11 +297,8 @@ Status AddPlan(RestorePlan more, RestorePlan* plan) {
   }
   plan->begin = std::min(plan->begin, more.begin);
   plan->end = std::max(plan->end, more.end);
-  // KV of a source that has no room ends where it begins.
   for (size_t i = 0; i < plan->kv_ends.size(); ++i) {
-    if (more.kv_ends[i] > more.begin) {
-      plan->kv_ends[i] = std::max(plan->kv_ends[i], more.kv_ends[i]);
-    }
+    plan->kv_ends[i] = std::max(plan->kv_ends[i], more.kv_ends[i]);
   }
   plan->jobs.insert(plan->jobs.end(), more.jobs.begin(), more.jobs.end());
   plan->jobs = MergeJobs(std::move(plan->jobs));
