@@ -395,8 +395,59 @@ class Caller {
     cairn_object_results_free(results);
   }
 
+  // A plan of a search, and its restore; a prompt of all branches.
+  void Blend() {
+    cairn_prefix_query query;
+    cairn_prefix_query_init(&query, sizeof query);
+    query.model = model_;
+    query.tokens = tokens_.data() + slot_;
+    query.token_count = tokens_.size() - slot_;
+    query.lease_ns = slot_ % 2 * 1'000'000;
+    Size(&query);
+    cairn_blend_options* options = nullptr;
+    CAIRN_CHECK(cairn_blend_options_create(&options, nullptr) == CAIRN_OK);
+    const std::string number = std::to_string(input_.Take<uint8_t>());
+    Told(cairn_blend_options_set(options, slot_ % 2 == 0 ? "min_tokens" : "recompute_first",
+                                 number.c_str(), &error_));
+    Told(cairn_blend_options_set(options, "position_correction", "off", &error_));
+    cairn_blend_plan* plan = nullptr;
+    if (Told(cairn_store_plan_blend(store_, &query, options, &plan, &error_), &plan)) {
+      cairn_kv_buffer* back = nullptr;
+      CAIRN_CHECK(cairn_kv_buffer_new(&spec_, plan->tokens, &back, nullptr) == CAIRN_OK);
+      cairn_restore_request request;
+      cairn_restore_request_init(&request, sizeof request);
+      request.begin = Position();
+      request.into = cairn_kv_buffer_view(back);
+      Size(&request);
+      cairn_restore_result* result = nullptr;
+      Told(cairn_store_restore_plan(store_, plan, &request, nullptr, &result, &error_), &result);
+      cairn_restore_result_free(result);
+      cairn_kv_buffer_free(back);
+      Told(cairn_store_release(store_, plan->lease, &error_));
+    }
+    cairn_blend_plan_free(plan);
+    cairn_compose_document document;
+    cairn_compose_document_init(&document, sizeof document);
+    document.name = "";
+    document.is_beginning = true;
+    document.begin = Position();
+    Size(&document);
+    cairn_compose_request request;
+    cairn_compose_request_init(&request, sizeof request);
+    request.model = model_;
+    request.documents = &document;
+    request.document_count = 1;
+    request.question = tokens_.data();
+    request.question_count = slot_;
+    Size(&request);
+    cairn_composed* composed = nullptr;
+    Told(cairn_store_compose(store_, &request, options, &composed, &error_), &composed);
+    cairn_composed_free(composed);
+    cairn_blend_options_free(options);
+  }
+
   void OfStore(uint8_t call) {
-    switch (call % 8) {
+    switch (call % 10) {
       case 0: Told(cairn_store_flush(store_, &error_)); return;
       case 1: Told(cairn_store_compact(store_, &error_)); return;
       case 2: {
@@ -421,6 +472,15 @@ class Caller {
       }
       case 4: Told(cairn_store_release(store_, hit_.lease, &error_)); return;
       case 5: WriteBatch(); return;
+      case 8: Blend(); return;
+      case 9: {
+        cairn_namespace_policy policy;
+        cairn_namespace_policy_init(&policy, sizeof policy);
+        policy.index = CAIRN_INDEX_CHUNKS;
+        Size(&policy);
+        Told(cairn_store_set_namespace(store_, "", &policy, Durability(), &error_));
+        return;
+      }
       case 6: {
         cairn_branch_page* page = nullptr;
         const cairn_bytes cursor = {tokens_.data(), size_t{slot_} % 16};

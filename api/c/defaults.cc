@@ -158,6 +158,16 @@ cairn_restore_request Sized<cairn_restore_request>::Default() {
   return c;
 }
 
+cairn_compose_document Sized<cairn_compose_document>::Default() {
+  auto c = Zeros<cairn_compose_document>();
+  c.end = ComposeDocument().end;
+  return c;
+}
+
+cairn_compose_request Sized<cairn_compose_request>::Default() {
+  return Zeros<cairn_compose_request>();
+}
+
 cairn_prefix_query Sized<cairn_prefix_query>::Default() {
   auto c = Zeros<cairn_prefix_query>();
   c.confirm = PrefixQuery().confirm;

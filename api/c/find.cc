@@ -3,11 +3,14 @@
 // Finding prefixes in C.
 #include "api/c/convert.h"
 #include "api/c/handles.h"
+#include "api/c/query.h"
 #include "api/c/restored.h"
 
+using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
 using cairn::Result;
 using cairn::Status;
-using namespace cairn::capi;  // NOLINT(google-build-using-namespace): this is its outside.
+
+namespace cairn::capi {
 
 namespace {
 
@@ -52,6 +55,29 @@ Result<cairn::PrefixHit> ToHit(const cairn_prefix_hit* given) {
 
 }  // namespace
 
+Status QueryArrays::Fill(const cairn_prefix_query* given) {
+  CAIRN_ASSIGN_OR_RETURN(const cairn_prefix_query read, Read(given));
+  CAIRN_RETURN_IF_ERROR(
+      CheckCount(read.tokens, read.token_count, INT32_MAX, "cairn_prefix_query::tokens"));
+  // A prompt is many appends, each with spans of its own; none is shorter than a token.
+  CAIRN_RETURN_IF_ERROR(ToSpans(read.spans, read.span_count, read.token_count, &spans_));
+  CAIRN_RETURN_IF_ERROR(
+      CheckCount(read.also, read.also_count, kMaxQueryNamespaces, "cairn_prefix_query::also"));
+  for (size_t i = 0; i < read.also_count; ++i) also_.push_back(Text(read.also[i]));
+  query = {.model = ModelId{read.model},
+           .tokens = {read.tokens, read.token_count},
+           .spans = spans_,
+           .ns = Text(read.ns),
+           .also = also_,
+           .lease_ns = read.lease_ns,
+           .memory_only = read.memory_only,
+           .confirm = read.confirm,
+           .approximate = read.approximate};
+  return Status::Ok();
+}
+
+}  // namespace cairn::capi
+
 extern "C" {
 
 cairn_code cairn_store_find_prefix(const cairn_store* store, const cairn_prefix_query* query,
@@ -61,26 +87,9 @@ cairn_code cairn_store_find_prefix(const cairn_store* store, const cairn_prefix_
     CAIRN_C_NEED(query);
     CAIRN_C_NEED(hit);
     CAIRN_RETURN_IF_ERROR(CheckStructSize(hit, sizeof(*hit), "cairn_prefix_hit"));
-    CAIRN_ASSIGN_OR_RETURN(const cairn_prefix_query read, Read(query));
-    CAIRN_RETURN_IF_ERROR(
-        CheckCount(read.tokens, read.token_count, INT32_MAX, "cairn_prefix_query::tokens"));
-    std::vector<cairn::ContentSpan> spans;
-    // A prompt is many appends, each with spans of its own; none is shorter than a token.
-    CAIRN_RETURN_IF_ERROR(ToSpans(read.spans, read.span_count, read.token_count, &spans));
-    CAIRN_RETURN_IF_ERROR(CheckCount(read.also, read.also_count, cairn::kMaxQueryNamespaces,
-                                     "cairn_prefix_query::also"));
-    std::vector<std::string_view> also;
-    for (size_t i = 0; i < read.also_count; ++i) also.push_back(Text(read.also[i]));
-    CAIRN_ASSIGN_OR_RETURN(const cairn::PrefixHit found,
-                           store->value.FindPrefix({.model = cairn::ModelId{read.model},
-                                                    .tokens = {read.tokens, read.token_count},
-                                                    .spans = spans,
-                                                    .ns = Text(read.ns),
-                                                    .also = also,
-                                                    .lease_ns = read.lease_ns,
-                                                    .memory_only = read.memory_only,
-                                                    .confirm = read.confirm,
-                                                    .approximate = read.approximate}));
+    QueryArrays arrays;
+    CAIRN_RETURN_IF_ERROR(arrays.Fill(query));
+    CAIRN_ASSIGN_OR_RETURN(const cairn::PrefixHit found, store->value.FindPrefix(arrays.query));
     Write(HitAsC(found), hit);
     return Status::Ok();
   });

@@ -49,6 +49,9 @@ struct cairn_layer_progress {
   std::vector<std::atomic<uint32_t>> words;
   cairn::LayerProgress value;
 };
+struct cairn_blend_options {
+  cairn::BlendOptions value;
+};
 struct cairn_objects {
   cairn::Objects value;
 };

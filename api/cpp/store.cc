@@ -108,6 +108,17 @@ Result<RestoreResult> Store::Restore(const PrefixHit& hit, const RestoreRequest&
   return OnCore(core_,
                 [&](StoreCore& core) { return core.finder().Restore(hit, request, progress); });
 }
+Result<BlendPlan> Store::PlanBlend(const PrefixQuery& query, const BlendOptions& options) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.blends().Plan(query, options); });
+}
+Result<RestoreResult> Store::Restore(const BlendPlan& plan, const RestoreRequest& request,
+                                     LayerProgress* progress) const {
+  return OnCore(core_,
+                [&](StoreCore& core) { return core.blends().Restore(plan, request, progress); });
+}
+Result<Composed> Store::Compose(const ComposeRequest& request, const BlendOptions& options) const {
+  return OnCore(core_, [&](StoreCore& core) { return core.composer().Compose(request, options); });
+}
 Status Store::Renew(LeaseId lease, uint64_t lease_ns) {
   return OnCore(core_, [&](StoreCore& core) { return core.leases().Renew(lease, lease_ns); });
 }

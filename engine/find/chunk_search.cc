@@ -12,17 +12,6 @@
 
 namespace cairn::engine {
 
-namespace {
-
-// The span that has the position; null: none.
-const ContentSpan* SpanAt(std::span<const ContentSpan> spans, uint64_t position) {
-  const auto span = std::partition_point(
-      spans.begin(), spans.end(), [&](const ContentSpan& one) { return one.end <= position; });
-  return span != spans.end() && span->begin <= position ? &*span : nullptr;
-}
-
-}  // namespace
-
 std::vector<Fingerprint> FingerprintsOf(const PrefixQuery& query) {
   std::vector<Fingerprint> chosen;
   chosen.reserve(query.tokens.size() / 8);
@@ -276,7 +265,7 @@ Result<bool> ChunkSearch::Clip(Read* read, const Committer::Lock&) {
     if (first || is_right) seed.right = one.end == hi;
     read->lo += one.begin - lo;
     read->hi -= hi - one.end;
-    read->spans = CollectSpans(tree, HeadOfNode(*node), one.begin, one.end);
+    read->run.spans = CollectSpans(tree, HeadOfNode(*node), one.begin, one.end);
     return true;
   }
   return false;
@@ -284,42 +273,25 @@ Result<bool> ChunkSearch::Clip(Read* read, const Committer::Lock&) {
 
 // What moved or is damaged meanwhile ends the run there.
 Status ChunkSearch::ReadAll(std::vector<Read>* reads) {
-  std::vector<RestoreItem> items;
-  items.reserve(reads->size());
+  std::vector<PathRun*> runs;
   for (Read& read : *reads) {
-    read.ids.resize(read.hi - read.lo);
-    compared_ += read.ids.size();
-    items.push_back(ItemOfIds(read.seed->entry.node, read.seed->SourceOf(read.lo), read.ids));
+    read.run.node = read.seed->entry.node;
+    read.run.begin = read.seed->SourceOf(read.lo);
+    read.run.end = read.seed->SourceOf(read.hi);
+    compared_ += read.hi - read.lo;
+    runs.push_back(&read.run);
   }
-  if (items.empty()) return Status::Ok();
-  reader_->Restore(items, query_.memory_only ? 0 : io::kNoDeadline);
-  for (size_t i = 0; i < items.size(); ++i) {
-    const Status& read = items[i].status;
-    if (read.ok()) continue;
-    if (query_.memory_only && read.code() == StatusCode::kDeadlineExceeded) {
-      return Status(StatusCode::kBusy, "token ids are not in memory");
-    }
-    if (!MayHaveMoved(read) && read.code() != StatusCode::kCorruption) return read;
-    (*reads)[i].ids.clear();
-  }
-  return Status::Ok();
+  return ReadRuns(reader_, runs, query_.memory_only);
 }
 
 bool ChunkSearch::IsEqual(const Read& read, uint64_t position) const {
-  if (read.ids[position - read.lo] != query_.tokens[position]) return false;
-  if (read.spans.empty() && query_.spans.empty()) return true;
-  const uint64_t source = read.seed->SourceOf(position);
-  const ContentSpan* const there = SpanAt(read.spans, source);
-  const ContentSpan* const here = SpanAt(query_.spans, position);
-  if (there == nullptr || here == nullptr) return there == here;
-  return source - there->begin == position - here->begin &&
-         std::equal(there->hash, there->hash + 2, here->hash);
+  return IsSame(read.run, read.seed->SourceOf(position), query_, position);
 }
 
 void ChunkSearch::Extend(const Read& read) const {
   Seed& seed = *read.seed;
   const bool first = seed.lo == seed.hi;
-  if (read.ids.empty()) {
+  if (read.run.ids.empty()) {
     seed.left = seed.right = false;
     return;
   }

@@ -24,6 +24,7 @@
 #include "engine/commit/write_deps.h"
 #include "engine/find/chunk_hash.h"
 #include "engine/find/indexer.h"
+#include "engine/find/path_runs.h"
 
 namespace cairn::engine {
 
@@ -79,8 +80,7 @@ class ChunkSearch {
   struct Read {
     Seed* seed = nullptr;
     uint64_t lo = 0, hi = 0;
-    std::vector<ContentSpan> spans{};
-    std::vector<TokenId> ids{};
+    PathRun run{};
   };
   using Diagonal = std::pair<uint64_t, uint64_t>;  // Node; its position less that of the query.
 

@@ -30,12 +30,6 @@ uint64_t FirstApproximate(const Tree& tree, const Node& end, uint64_t limit) {
   return limit;
 }
 
-// The node of the path that the last of these positions lies on.
-const Node* NodeOf(const Tree& tree, const Node* node, uint64_t position) {
-  while (node->lanes[kTokenLane].start >= position) node = tree.OnPath(node->parent);
-  return node;
-}
-
 // Where a branch may end, at or before `position`.
 uint64_t OutsideAtomic(std::span<const ContentSpan> spans, uint64_t position) {
   for (const ContentSpan& span : spans) {
@@ -83,6 +77,11 @@ void FindRestorable(const PathView& path, const Node& on, PathMatch* match) {
 }
 
 }  // namespace
+
+const Node* NodeOf(const Tree& tree, const Node* node, uint64_t position) {
+  while (node->lanes[kTokenLane].start >= position) node = tree.OnPath(node->parent);
+  return node;
+}
 
 uint64_t FirstOtherSpan(std::span<const ContentSpan> a, std::span<const ContentSpan> b,
                         uint64_t limit) {

@@ -27,6 +27,9 @@ struct PathMatch {
 PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
                     std::span<const ContentSpan> spans, bool approximate);
 
+// The node of the path that the last of `position` tokens lies on. REQUIRES: `position` is not 0.
+const Node* NodeOf(const Tree& tree, const Node* node, uint64_t position);
+
 // The raw bytes that a lease of the node counts: those on the node itself. The lease holds the
 // nodes above it as well. Their bytes are not counted: most leases share them.
 uint64_t BytesBelow(const Tree& tree, const Node& node, uint64_t position);

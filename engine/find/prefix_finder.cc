@@ -9,6 +9,7 @@
 
 #include "base/core/mutation.h"
 #include "engine/find/constants.h"
+#include "engine/find/path_hold.h"
 #include "engine/find/prefix_search.h"
 #include "engine/tree/memory/path.h"
 #include "engine/tree/memory/reserved_names.h"
@@ -45,41 +46,6 @@ std::vector<LeasedPart> PartsOf(const PathMatch& match) {
 
 }  // namespace
 
-// A lease of the time of one call, unless it is handed on. It holds nothing where others change the
-// tree: a reader's is what it is shown, and a log that fails takes back what it had not
-// acknowledged. Then what was true when the hold began is to be asked again.
-class PrefixFinder::Hold {
- public:
-  explicit Hold(const WriteDeps& write) : write_(write) {}
-  ~Hold() {
-    const std::lock_guard lock(write_.mutex());
-    End();
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-
-  // Under the commit lock.
-  void Begin(std::span<const LeasedPart> parts) {
-    End();
-    generation_ = write_.tree().generation();
-    rolled_back_ = write_.committer->rolled_back();
-    if (!CAIRN_KEPT(kLeaseOfHit)) return;
-    lease_ = write_.tree().leases().Grant(parts, UINT64_MAX);
-  }
-  // Under the commit lock: what the tree of that generation says is what it said when this began. A
-  // writer's has another generation after each tree flush, with the same in it.
-  bool Covers(uint64_t generation) const {
-    if (write_.options->read_only) return generation == generation_;
-    return write_.committer->rolled_back() == rolled_back_;
-  }
-  void End() { write_.tree().leases().Release(std::exchange(lease_, 0)); }
-
- private:
-  const WriteDeps& write_;
-  uint64_t lease_ = 0, generation_ = 0;
-  bool rolled_back_ = false;
-};
-
 // ---------------------------------------------------------------- finding
 
 Result<std::shared_ptr<Hints>> PrefixFinder::HintsNow() const {
@@ -98,8 +64,12 @@ Result<std::shared_ptr<Hints>> PrefixFinder::HintsNow() const {
 }
 
 Status PrefixFinder::CheckQuery(const PrefixQuery& query) const {
-  const WriteDeps& write = *deps_.write;
   CAIRN_RETURN_IF_ERROR(HintsNow().status());
+  return CheckFields(query);
+}
+
+Status PrefixFinder::CheckFields(const PrefixQuery& query) const {
+  const WriteDeps& write = *deps_.write;
   if (query.tokens.size() > INT32_MAX) {
     return Bad("query.tokens: " + std::to_string(query.tokens.size()) + " are more than 2^31 - 1");
   }
@@ -124,6 +94,12 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
   CAIRN_RETURN_IF_ERROR(deps_.write->lifecycle->CheckUsable());
   CAIRN_RETURN_IF_ERROR(CheckQuery(query));
   finds_.fetch_add(1, std::memory_order_relaxed);
+  CAIRN_ASSIGN_OR_RETURN(const PrefixHit best, Search(query));
+  if (best.found()) hits_.fetch_add(1, std::memory_order_relaxed);
+  return best;
+}
+
+Result<PrefixHit> PrefixFinder::Search(const PrefixQuery& query) {
   bool complete = false;
   if (query.memory_only) {
     complete = deps_.indexer->complete();
@@ -133,7 +109,6 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
   }
   CAIRN_ASSIGN_OR_RETURN(PrefixHit best, FindInAll(query, &complete));
   best.complete = complete;
-  if (best.found()) hits_.fetch_add(1, std::memory_order_relaxed);
   return best;
 }
 
@@ -191,7 +166,7 @@ Result<PrefixHit> PrefixFinder::FindIn(PrefixSearch* search, bool* complete) {
     CAIRN_ASSIGN_OR_RETURN(const std::vector<PrefixSearch::Candidate> found, search->Run());
     if (search->cut_short()) *complete = false;
     if (found.empty()) return hit;
-    Hold hold(*deps_.write);
+    PathHold hold(*deps_.write);
     PathMatch match = found.front().match;
     if (!search->query().confirm) {
       Fill(*search, match, &hit);
@@ -212,7 +187,7 @@ Result<PrefixHit> PrefixFinder::FindIn(PrefixSearch* search, bool* complete) {
 
 // Compares the ids of what is then held. The result: the first that differs, or all of the match.
 Result<uint64_t> PrefixFinder::Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match,
-                                       Hold* hold) {
+                                       PathHold* hold) {
   const PrefixQuery& query = search.query();
   const WriteDeps& write = *deps_.write;
   {
@@ -270,7 +245,7 @@ LeaseId PrefixFinder::LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t 
 
 // The confirmed path is still valid here, since it was held. False: it was dropped meanwhile, or
 // the tree is another one.
-bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold,
+bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, PathHold* hold,
                           PrefixHit* hit) {
   const WriteDeps& write = *deps_.write;
   const uint64_t now_ns = write.lifecycle->NowNs();
@@ -292,7 +267,7 @@ bool PrefixFinder::Finish(const PrefixSearch& search, const PathMatch& match, Ho
 // ---------------------------------------------------------------- using a hit
 
 // From here on the hit is true, as long as `hold` lives.
-Status PrefixFinder::HoldHit(const PrefixHit& hit, Hold* hold) {
+Status PrefixFinder::HoldHit(const PrefixHit& hit, PathHold* hold) {
   if (!hit.found()) return Bad("hit: nothing was found");
   if (deps_.indexer == nullptr) {
     return Status(StatusCode::kInvalidState, "hit: nothing is indexed here");
@@ -359,7 +334,7 @@ Result<BranchId> PrefixFinder::Fork(const PrefixHit& hit, uint64_t position,
     return Bad("fork at position " + std::to_string(position) + " of a hit of " +
                std::to_string(hit.matched) + " tokens");
   }
-  Hold hold(*deps_.write);
+  PathHold hold(*deps_.write);
   CAIRN_RETURN_IF_ERROR(HoldHit(hit, &hold));
   return deps_.changes->ForkNode(hit.node, position, options);
 }
@@ -370,7 +345,7 @@ Result<RestoreResult> PrefixFinder::Restore(const PrefixHit& hit, const RestoreR
   CAIRN_RETURN_IF_ERROR(deps_.write->lifecycle->CheckUsable());
   LayerWords layers(*deps_.write->world.scheduler, progress);
   for (size_t round = 0; round < kConfirmRounds; ++round) {
-    Hold hold(*deps_.write);
+    PathHold hold(*deps_.write);
     CAIRN_RETURN_IF_ERROR(HoldHit(hit, &hold));
     RestoreItem item;
     item.node = hit.node;

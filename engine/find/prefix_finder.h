@@ -27,6 +27,7 @@
 #include "engine/commit/write_deps.h"
 #include "engine/find/indexer.h"
 #include "engine/find/leases.h"
+#include "engine/find/path_hold.h"
 #include "engine/find/path_match.h"
 #include "engine/find/prefix_search.h"
 #include "engine/restore/branch_reads.h"
@@ -56,8 +57,12 @@ class PrefixFinder {
                                 LayerProgress* progress);
 
   // --- For other searches
+  // As Find, and not counted.
+  Result<PrefixHit> Search(const PrefixQuery& query);
   const Deps& deps() const { return deps_; }
-  // Errors of the query's fields, and where nothing is indexed.
+  // Errors of the query's fields.
+  Status CheckFields(const PrefixQuery& query) const;
+  // The same, and where nothing is indexed.
   Status CheckQuery(const PrefixQuery& query) const;
   // Null: of a reader whose writer is still making them. That there are none is an error.
   Result<std::shared_ptr<Hints>> HintsNow() const;
@@ -66,14 +71,14 @@ class PrefixFinder {
   uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
 
  private:
-  class Hold;
   Result<PrefixHit> FindInAll(const PrefixQuery& query, bool* complete);
   Result<PrefixHit> FindIn(PrefixSearch* search, bool* complete);
-  Result<uint64_t> Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match, Hold* hold);
+  Result<uint64_t> Confirm(const PrefixSearch& search, uint64_t path, PathMatch* match,
+                           PathHold* hold);
   static void Fill(const PrefixSearch& search, const PathMatch& match, PrefixHit* hit);
   LeaseId LeaseOf(const PathMatch& match, uint64_t now_ns, uint64_t lease_ns);
-  bool Finish(const PrefixSearch& search, const PathMatch& match, Hold* hold, PrefixHit* hit);
-  Status HoldHit(const PrefixHit& hit, Hold* hold);
+  bool Finish(const PrefixSearch& search, const PathMatch& match, PathHold* hold, PrefixHit* hit);
+  Status HoldHit(const PrefixHit& hit, PathHold* hold);
   Status ConfirmDigest(const PrefixHit& hit, uint64_t model, uint64_t ns_seed,
                        std::span<const ContentSpan> spans);
 

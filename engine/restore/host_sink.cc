@@ -77,12 +77,14 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
     SourceRows wanted{rows, range.count, piece.begin - range.begin, piece.begin, piece.shift};
     if (!only_.has_value()) {
       Place(*target, layer, slice.plane, map, wanted);
-      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
+      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false,
+                     piece.counts_as_exact());
     } else if (only_->plane == slice.plane) {
       plane.heads = 1;
       wanted.rows += only_->head * SliceBytes(plane, range.count);
       PlaceHead(*target, {layer, slice.plane, only_->head}, map, wanted);
-      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false, piece.exact);
+      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false,
+                     piece.counts_as_exact());
     }
     if (slice.plane + 1 == target->group->planes.size()) {
       LayerCounts::PieceDone(target, layer, this);
@@ -232,7 +234,7 @@ uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw
   Plane plane = target->group->planes[at.plane];
   plane.heads = 1;
   const uint64_t bytes = SliceBytes(plane, map.count());
-  delivered_.Add(plane, bytes, /*of_frame=*/true, open.piece.exact);
+  delivered_.Add(plane, bytes, /*of_frame=*/true, open.piece.counts_as_exact());
   LayerCounts::PieceDone(target, layer, this);
   return bytes;
 }

@@ -178,6 +178,15 @@ void AddLog(const MetricsSources& from, StoreMetrics* metrics) {
 void AddFinding(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->finds = from.finder->finds();
   metrics->find_hits = from.finder->hits();
+  const BlendCounters& blended = from.blends->counters();
+  metrics->blend_plans = blended.plans;
+  metrics->blend_prefix_tokens = blended.prefix_tokens;
+  metrics->blend_full_tokens = blended.full_tokens;
+  metrics->blend_partial_tokens = blended.partial_tokens;
+  metrics->blend_unknown_tokens = blended.unknown_tokens;
+  metrics->blend_computed_tokens = blended.computed_tokens;
+  metrics->blend_turned_bytes = blended.turned_bytes;
+  metrics->blend_failed_checks = blended.failed_checks;
   if (from.indexer == nullptr) return;
   metrics->hint_nodes_behind = from.indexer->behind();
   const std::shared_ptr<Hints> hints = from.indexer->hints();

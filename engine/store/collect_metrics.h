@@ -11,6 +11,7 @@
 #include "cairn/metrics.h"
 #include "cairn/options.h"
 #include "engine/background/space_manager.h"
+#include "engine/blend/planner.h"
 #include "engine/commit/committer.h"
 #include "engine/commit/ledger.h"
 #include "engine/commit/tickets.h"
@@ -41,6 +42,7 @@ struct MetricsSources {
   const sstable::TableCounters* tables = nullptr;
   const Indexer* indexer = nullptr;  // Null: the store has none.
   const PrefixFinder* finder = nullptr;
+  const BlendPlanner* blends = nullptr;
   const SparseTotals* sparse = nullptr;
   const MemoryBudget* budget = nullptr;
   const std::string* path = nullptr;  // The store's directory.

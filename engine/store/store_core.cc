@@ -173,6 +173,7 @@ StoreMetrics StoreCore::Metrics() {
                                  .tables = &table_counters_,
                                  .indexer = indexer_.get(),
                                  .finder = &finder_,
+                                 .blends = &blends_,
                                  .sparse = &sparse_totals_,
                                  .budget = &budget_,
                                  .path = &path_,

@@ -10,6 +10,8 @@
 //   lookup      questions                                lookup.h
 //   finder      prefixes                                 find/prefix_finder.h
 //   chunks      runs of ids, wherever they stand         find/chunk_finder.h
+//   blends      plans that reuse such runs               blend/planner.h
+//   composer    prompts of named branches                blend/composer.h
 //   reads       restores, prefetches, states             restore/branch_reads.h
 //   objects     bytes under keys                         objects/object_space.h
 //   space       sealing, giving back, copies             background/space_manager.h
@@ -29,6 +31,8 @@
 #include "base/io/executor.h"
 #include "cairn/store.h"
 #include "engine/background/space_manager.h"
+#include "engine/blend/composer.h"
+#include "engine/blend/planner.h"
 #include "engine/commit/appender.h"
 #include "engine/commit/changes.h"
 #include "engine/commit/coalesced_appends.h"
@@ -74,6 +78,8 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::DerivedTables& derived() { return derived_; }
   engine::PrefixFinder& finder() { return finder_; }
   engine::ChunkFinder& chunks() { return chunks_; }
+  engine::BlendPlanner& blends() { return blends_; }
+  engine::Composer& composer() { return composer_; }
   engine::Leases& leases() { return leases_; }
   engine::SpaceManager& space() { return space_; }
   engine::StagingPool& staging() { return staging_; }
@@ -203,6 +209,9 @@ class [[gnu::visibility("hidden")]] StoreCore final
                                 .indexer = indexer_.get(),
                                 .leases = &leases_}};
   engine::ChunkFinder chunks_{finder_};
+  engine::BlendPlanner blends_{&finder_, &chunks_, &manifest_,
+                               [this](const std::string& line) { OnEvent(line); }};
+  engine::Composer composer_{&blends_};
   engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &leases_, &budget_};
 
   // --- The background, and following

@@ -79,6 +79,7 @@ void TestStates(const char* directory);
 void TestRestores(const char* directory);
 void TestBatches(const char* directory);
 void TestFind(const char* directory);
+void TestBlend(const char* directory);
 void TestObjects(const char* directory);
 void TestCare(const char* directory);
 void TestGpu(const char* directory);

@@ -140,6 +140,10 @@ SAME(CAIRN_SHADOW_KEYS_EXACT, ShadowKeys::kExact);
 SAME(CAIRN_SHADOW_KEYS_INT8, ShadowKeys::kInt8);
 SAME(CAIRN_SHADOW_KEYS_INT4, ShadowKeys::kInt4);
 SAME(CAIRN_SHADOW_KEYS_LOW_RANK, ShadowKeys::kLowRank);
+SAME(CAIRN_BLEND_MATCH_NONE, BlendMatch::kNone);
+SAME(CAIRN_BLEND_MATCH_PREFIX, BlendMatch::kPrefix);
+SAME(CAIRN_BLEND_MATCH_FULL, BlendMatch::kFull);
+SAME(CAIRN_BLEND_MATCH_PARTIAL, BlendMatch::kPartial);
 #undef SAME
 
 // The last field of each struct that may grow, which must end where the struct does, and how large
@@ -190,6 +194,8 @@ LAST(cairn_shadow_fetch, timeout_ns, 32);
 LAST(cairn_shadow_rows, stream, 56);
 LAST(cairn_shadow_view, values, 128);
 LAST(cairn_key_rotation, into_strides, 152);
+LAST(cairn_compose_document, end, 40);
+LAST(cairn_compose_request, lease_ns, 80);
 #undef LAST
 
 // Fields in the middle of the structs that every program fills, and those that never grow.
@@ -238,6 +244,8 @@ AT(cairn_shadow_view, chunks, 56);
 static_assert(sizeof(cairn_completion) == 24 && sizeof(cairn_content_span) == 40);
 static_assert(sizeof(cairn_kv_hole) == 24 && sizeof(cairn_path_step) == 40);
 static_assert(sizeof(cairn_object_result) == 24 && sizeof(cairn_bytes) == 16);
+static_assert(sizeof(cairn_blend_segment) == 56 && sizeof(cairn_blend_step) == 24);
+static_assert(sizeof(cairn_composed_document) == 32);
 static_assert(sizeof(cairn_pinned_tokens) == 16 && sizeof(cairn_sparse_plane_slots) == 24);
 
 // Unset C structs mean the C++ defaults: the state of a store shows it.

@@ -2,12 +2,14 @@
 //
 // Property: whatever branches do (appends of what others have, forks, rewinds, drops, approximate
 // KV, KV that comes later, seals, restarts), every position of a prompt that lies in a run of 47
-// ids that some branch has with exact KV lies in a match, and every match is true. Method: drawn
-// histories against a naive comparison of all with all. No text comes more than seven times, so
-// eight entries of each fingerprint are all there are.
+// ids that some branch has with exact KV lies in a match, and every match is true. A plan of the
+// prompt loads only ids that are equal, its similar segments are as similar as they must be, and a
+// restore of it brings the KV that they have. Method: drawn histories against a naive comparison of
+// all with all. No text comes more than seven times, so eight entries of each fingerprint are all
+// there are.
 #include <random>
 
-#include "tests/engine/chunk_test.h"
+#include "tests/engine/blend_test.h"
 #include "tests/support/test_seed.h"
 
 namespace cairn::testing {
@@ -19,7 +21,7 @@ struct Known {
   std::vector<bool> exact;  // False: approximate, or without KV.
 };
 
-class ChunkRandomTest : public ChunkTest {
+class ChunkRandomTest : public BlendTest {
  protected:
   size_t Below(size_t bound) { return static_cast<size_t>(random_() % bound); }
   Known& Any() { return known_[Below(known_.size())]; }
@@ -106,7 +108,51 @@ class ChunkRandomTest : public ChunkTest {
       parts.push_back(Part(one.ids, begin, begin + Below(one.ids.size() - begin + 1)));
       if (Below(2) == 0) parts.push_back(Tokens(Below(30), 50'000 + fresh_++));
     }
-    return Joined(parts);
+    std::vector<TokenId> prompt = Joined(parts);
+    for (size_t i = Below(8); i != 0 && !prompt.empty(); --i) ++prompt[Below(prompt.size())];
+    return prompt;
+  }
+  void CheckPlan(const std::vector<TokenId>& prompt) {
+    if (prompt.empty()) return;
+    const BlendOptions options;
+    const BlendPlan plan = PlanOf(prompt, options);
+    EXPECT_TRUE(plan.complete);
+    std::vector<bool> loaded(prompt.size(), false);
+    for (const BlendStep& step : plan.steps) {
+      std::fill(loaded.begin() + static_cast<ptrdiff_t>(step.begin),
+                loaded.begin() + static_cast<ptrdiff_t>(step.end), step.loads);
+    }
+    for (const BlendSegment& segment : plan.segments) {
+      if (segment.match == BlendMatch::kNone) continue;
+      const uint64_t end = segment.source + (segment.end - segment.begin);
+      ASSERT_OK_ASSIGN(const BranchId id, store_.core()->changes().ForkNode(
+                                              segment.node, end, {.name = {}, .ns = "forks"}));
+      Branch fork(store_.core(), id);
+      ASSERT_OK_ASSIGN(const std::vector<TokenId> ids, fork.ReadTokens(segment.source, end));
+      CheckSegment(prompt, segment, ids, loaded, options);
+      EXPECT_OK(fork.Drop());
+    }
+    ExpectRestores(plan);
+    loaded_ += plan.load_tokens;
+  }
+  static void CheckSegment(const std::vector<TokenId>& prompt, const BlendSegment& segment,
+                           const std::vector<TokenId>& ids, const std::vector<bool>& loaded,
+                           const BlendOptions& options) {
+    std::vector<size_t> equal = {0};  // Before each id.
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t at = segment.begin + i;
+      const bool same = ids[i] == prompt[at];
+      EXPECT_TRUE(same || !loaded[at]) << "position " << at << " has another id";
+      equal.push_back(equal.back() + (same ? 1 : 0));
+    }
+    const bool all = equal.back() == ids.size();
+    EXPECT_EQ(all, segment.match != BlendMatch::kPartial);
+    EXPECT_TRUE(ids.front() == prompt[segment.begin] && ids.back() == prompt[segment.end - 1]);
+    const size_t window = std::min<size_t>(options.chunk_tokens, ids.size());
+    for (size_t end = window; end <= ids.size(); ++end) {
+      EXPECT_GE(static_cast<double>(equal[end] - equal[end - window]),
+                options.min_match_ratio * static_cast<double>(window));
+    }
   }
   // Which positions lie in a run that a branch has.
   std::vector<bool> Naive(std::span<const TokenId> prompt) const {
@@ -134,6 +180,7 @@ class ChunkRandomTest : public ChunkTest {
       std::fill(found.begin() + static_cast<ptrdiff_t>(match.begin),
                 found.begin() + static_cast<ptrdiff_t>(match.end), true);
     }
+    CheckPlan(prompt);
     ASSERT_OK(store_.ResumeBackground());
     const std::vector<bool> naive = Naive(prompt);
     for (size_t at = 0; at < prompt.size(); ++at) {
@@ -147,7 +194,7 @@ class ChunkRandomTest : public ChunkTest {
   std::vector<Known> known_;
   std::set<BranchId> approximate_;
   std::array<int, kTexts> uses_{};
-  uint64_t fresh_ = 0, matched_ = 0;
+  uint64_t fresh_ = 0, matched_ = 0, loaded_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Worlds, ChunkRandomTest, ::testing::Values("simulated"), NameOf);
 
@@ -157,7 +204,7 @@ TEST_P(ChunkRandomTest, HistoriesAgreeWithANaiveSearch) {
     known_.clear();
     uses_ = {};
     ASSERT_OK(store_.Close());
-    ASSERT_NO_FATAL_FAILURE(ChunkTest::SetUp());
+    ASSERT_NO_FATAL_FAILURE(BlendTest::SetUp());
     Create();
     for (int step = 0; step < 60; ++step) {
       ASSERT_NO_FATAL_FAILURE(Step()) << "step " << step;
@@ -166,6 +213,7 @@ TEST_P(ChunkRandomTest, HistoriesAgreeWithANaiveSearch) {
     }
   }
   EXPECT_GT(matched_, 3'000u) << "it compares little";
+  EXPECT_GT(loaded_, 1'000u) << "plans load little";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/core/check.h"
+#include "cairn/kv_buffer.h"
 #include "cairn/objects.h"
 #include "cairn/store.h"
 #include "engine/store/store_core.h"
@@ -469,6 +470,44 @@ std::vector<Script> Scripts() {
             return Status(StatusCode::kCorruption, "a chunk is not found");
           }
           return Status();
+        });
+      },
+      true, [](Options* options) { options->index = Index::kPrefix; });
+  // A plan holds nothing of what it needed, whether it is made or not.
+  add(
+      "blend",
+      [](Session& s) {
+        s.Append("chat", 60, Durability::kPower);
+        std::vector<TokenId> ids = {1, 2, 3};
+        const std::vector<TokenId> chat = s.contents().at("chat");
+        ids.insert(ids.end(), chat.begin(), chat.end());
+        PrefixQuery query;
+        query.model = s.model_id();
+        query.tokens = ids;
+        query.lease_ns = 1'000'000'000;
+        BlendOptions options;
+        options.min_tokens = kMinBlendTokens;
+        options.position_correction = false;
+        s.Do("SetNamespace", [&] { return s.store().SetNamespace("", {.index = Index::kChunks}); });
+        BlendPlan plan;
+        s.Do("PlanBlend", [&] {
+          auto made = s.store().PlanBlend(query, options);
+          if (made.ok()) plan = std::move(*made);
+          // The namespace was not told where there was no memory.
+          return made.status().code() == StatusCode::kInvalidState ? Status() : made.status();
+        });
+        if (plan.tokens != 0) {
+          const KvBuffer room(s.model(), plan.tokens);
+          s.Do("Restore of a plan",
+               [&] { return s.store().Restore(plan, {.into = room.view()}).status(); });
+          s.Do("Release", [&] { return s.store().Release(plan.lease); });
+        }
+        const ComposeRequest request{.model = s.model_id(), .documents = {{.name = "chat"}}};
+        s.Do("Compose", [&] { return s.store().Compose(request, options).status(); });
+        s.After([&s] {
+          return s.store().Metrics().leases == 0
+                     ? Status()
+                     : Status(StatusCode::kInvalidState, "a lease is left");
         });
       },
       true, [](Options* options) { options->index = Index::kPrefix; });

@@ -28,6 +28,7 @@ void Add(const RunResult& one, HistoriesResult* all) {
   all->sums.approximate_bytes += one.approximate_bytes;
   all->sums.found += one.found;
   all->sums.chunks_found += one.chunks_found;
+  all->sums.planned += one.planned;
 }
 
 void Report(const std::string& failure, const Script& script, const OptionSet& set, uint64_t seed,
@@ -98,6 +99,7 @@ void ExpectThatMostHappened(const HistoriesResult& all) {
   EXPECT_GT(sums.approximate_bytes, 0u);
   EXPECT_GT(sums.found, 0u);
   EXPECT_GT(sums.chunks_found, 0u);
+  EXPECT_GT(sums.planned, 0u);
 }
 
 HistoriesResult RunEverywhere(uint64_t seed, const Profile& profile, size_t length) {

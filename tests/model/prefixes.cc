@@ -178,6 +178,47 @@ void Prefixes::AskChunks(Store& store, const ModelBranch& want, const Branch& br
   }
 }
 
+// What a plan loads has the prompt's ids. The prompt is the branch, behind other tokens.
+void Prefixes::AskPlan(Store& store, const ModelBranch& want, const Branch& branch) {
+  auto info = branch.Info();
+  MustBeOk(info, "Info");
+  std::vector<TokenId> ids = PathOf(want).tokens;
+  ids.insert(ids.begin(), 2, kOtherToken);
+  PrefixQuery query;
+  query.model = info->model;
+  query.tokens = ids;
+  query.ns = want.ns;
+  query.lease_ns = kLeaseNs;
+  BlendOptions options;
+  options.min_tokens = kMinBlendTokens;
+  options.position_correction = false;
+  const auto plan = store.PlanBlend(query, options);
+  if (plan.status().code() == StatusCode::kInvalidArgument) return;  // The model keeps states.
+  MustBeOk(plan, "PlanBlend");
+  if (plan->lease == LeaseId{}) return;
+  auto segment = plan->segments.begin();
+  for (const BlendStep& step : plan->steps) {
+    for (uint64_t at = step.begin; step.loads && at < step.end;) {
+      while (segment->end <= at) ++segment;
+      const uint64_t until = std::min(step.end, segment->end);
+      const uint64_t source = at - segment->begin + segment->source;
+      const auto fork =
+          store.core()->changes().ForkNode(segment->node, source + until - at, BranchOptions());
+      MustBeOk(fork, "a fork of what a plan has on lease");
+      Branch made(store.core(), *fork);
+      const auto got = made.ReadTokens(source, source + until - at);
+      MustBeOk(got, "ReadTokens of a fork of a plan's source");
+      Holds(std::equal(got->begin(), got->end(), ids.begin() + static_cast<ptrdiff_t>(at)),
+            "a plan loads other ids");
+      planned_ += until - at;
+      MustBeOk(made.Drop(), "Drop of a fork of a plan's source");
+      at = until;
+    }
+  }
+  MustBeOk(store.Restore(*plan, {}), "Restore of a plan");
+  MustBeOk(store.Release(plan->lease), "Release");
+}
+
 void Prefixes::Compare(Store& store, const BranchIds& branches_of) {
   for (const auto& [id, branch] : branches_of) {
     const ModelBranch& want = model_.branches().at(id);
@@ -185,6 +226,7 @@ void Prefixes::Compare(Store& store, const BranchIds& branches_of) {
     Ask(store, want, Branch(store.core(), branch), id);
     if (model_.Policy(want.ns).index != Index::kChunks) continue;
     AskChunks(store, want, Branch(store.core(), branch));
+    AskPlan(store, want, Branch(store.core(), branch));
   }
 }
 

@@ -30,6 +30,7 @@ class Prefixes {
   void Compare(Store& store, const BranchIds& branches_of);
   uint64_t found() const { return found_; }
   uint64_t chunks_found() const { return chunks_found_; }
+  uint64_t planned() const { return planned_; }  // Tokens that plans load.
 
  private:
   // The ids of a branch, present or past.
@@ -52,6 +53,7 @@ class Prefixes {
   static void ForkHit(Store& store, const PrefixHit& hit);
   void Ask(Store& store, const ModelBranch& want, const Branch& branch, uint64_t which);
   void AskChunks(Store& store, const ModelBranch& want, const Branch& branch);
+  void AskPlan(Store& store, const ModelBranch& want, const Branch& branch);
   void CompareHit(const Question& question, const ModelBranch& want, const Branch& branch,
                   const PrefixHit& hit) const;
 
@@ -59,7 +61,7 @@ class Prefixes {
   const ReferenceModel& model_;
   std::vector<std::string> ns_of_;  // By ModelPosition::id, of the branch that it was appended to.
   std::vector<Path> gone_;
-  uint64_t found_ = 0, chunks_found_ = 0;
+  uint64_t found_ = 0, chunks_found_ = 0, planned_ = 0;
 };
 
 }  // namespace cairn::testing

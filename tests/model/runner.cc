@@ -83,6 +83,7 @@ class Runner {
     result_.approximate_bytes = compare_.approximate_bytes();
     result_.found = prefixes_.found();
     result_.chunks_found = prefixes_.chunks_found();
+    result_.planned = prefixes_.planned();
     return result_;
   }
 

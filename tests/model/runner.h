@@ -40,6 +40,7 @@ struct RunResult {
   uint64_t approximate_bytes = 0;  // That were read.
   uint64_t found = 0;              // Prefixes.
   uint64_t chunks_found = 0;       // Matches of chunks, each of them checked.
+  uint64_t planned = 0;            // Tokens that plans load, each of them compared.
 };
 RunResult RunScript(const Script& script, const OptionSet& options, uint64_t seed = 1);
 

@@ -60,6 +60,7 @@
 #pragma once
 
 #include "cairn/c/base.h"
+#include "cairn/c/blend.h"
 #include "cairn/c/branch.h"
 #include "cairn/c/completion.h"
 #include "cairn/c/find.h"

@@ -172,6 +172,15 @@ struct StoreMetrics {
   uint64_t hint_filter_filled = 0;        // 1: what is not there is known without a read (gauge).
   uint64_t leases = 0, leased_bytes = 0;  // Now; what they hold, raw (gauges).
 
+  // --- Blending (cairn/blend.h; counters)
+  uint64_t blend_plans = 0;  // Calls of PlanBlend that returned a plan.
+  // Tokens of their prompts, by where they were found.
+  uint64_t blend_prefix_tokens = 0, blend_full_tokens = 0, blend_partial_tokens = 0;
+  uint64_t blend_unknown_tokens = 0;
+  uint64_t blend_computed_tokens = 0;  // That plans leave to the engine, found or not.
+  uint64_t blend_turned_bytes = 0;     // Keys that restores of plans brought to other positions.
+  uint64_t blend_failed_checks = 0;    // Models whose stored keys do not turn as they say.
+
   LatencyHistogram save;     // Append called to acknowledged at the level asked for.
   LatencyHistogram restore;  // Restore called to complete.
   // Waits of calls for log_bytes_max: their number and total time.

@@ -25,8 +25,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cairn/blend.h"
 #include "cairn/branch.h"
 #include "cairn/completion.h"
+#include "cairn/compose.h"
 #include "cairn/find.h"
 #include "cairn/metrics.h"
 #include "cairn/model.h"
@@ -152,6 +154,47 @@ class Store {
   // No branch counts as used.
   Result<RestoreResult> Restore(const PrefixHit& hit, const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
+  // --- Reuse at any position (cairn/blend.h)
+  // Returns what of the prompt is loaded from where, and what is computed. The query is
+  // FindPrefix's; `confirm` counts as on: every id was compared. With `approximate` the prefix may
+  // go on behind PrefixHit::exact, as a segment of its own. Nothing found is no error: all of it is
+  // computed.
+  //
+  // The longest run of equal ids is taken first; of equally long ones one that stood behind
+  // something before one at position 0, then the newest. Of each fingerprint (docs/blend.md) only
+  // the 8 newest living places are looked at.
+  //
+  // Blocking, unless memory_only is on: as FindPrefix, and reads ids of what it finds. Errors,
+  // beside those of FindPrefix:
+  //   kInvalidArgument: no tokens; an option, by its name; a model with a group of states. Where a
+  //     key would have to be turned: it is opaque or fp8, pairing or angles are unset, or tokens
+  //     have several positions and a content span stands before the segment's end.
+  //   kInvalidState: no namespace of the query indexes chunks, and there are no `sources`.
+  //   kModelMismatch: rope_theta or head_dim; a source is of another model.
+  //   kNotFound: a source's branch does not exist. kConflict: it has other ids. kEvicted: it lacks
+  //     KV there.
+  Result<BlendPlan> PlanBlend(const PrefixQuery& query, const BlendOptions& options = {}) const;
+  // Brings what the plan loads of [begin, end), positions of the prompt; `end` UINT64_MAX: up to
+  // its end. The rest of the view stays as it is. The view's positions are those of the prompt,
+  // too. Keys are turned on their way (cairn/rotary.h). All or nothing, as Branch::Restore, and its
+  // errors. The plan may be old: without its lease ids are read and compared again. All bytes but
+  // those of kPrefix segments count as approximate_bytes. Errors besides:
+  //   kInvalidArgument: a range beyond the plan, `tokens` (a plan brings KV alone), a plan that is
+  //     not whole, or of another store.
+  //   kNotFound: a source was dropped. kConflict: it has other ids by now.
+  //   kStale: the tree changes faster than it is read.
+  Result<RestoreResult> Restore(const BlendPlan& plan, const RestoreRequest& request,
+                                LayerProgress* progress = nullptr) const;
+
+  // Puts named branches of a namespace in a row and plans that, with them as sources, where they
+  // have exact KV: what they lack is computed, and nothing is searched. Neither the store nor the
+  // namespace need index anything. Blocking: reads the ids. Errors, beside those of PlanBlend:
+  //   kInvalidArgument: the request, by its field, a range beyond a document, or options.sources.
+  //   kNotFound: the model or a document, by its name. kModelMismatch: a document of another model.
+  //   kConflict: a document changed meanwhile.
+  Result<Composed> Compose(const ComposeRequest& request, const BlendOptions& options = {}) const;
+
+  // --- Leases
   // From now on for `lease_ns` nanoseconds, max_lease_ns at most. Does no I/O. kNotFound: it is
   // over, and what it held may be gone; or that was dropped, of objects all of it.
   Status Renew(LeaseId lease, uint64_t lease_ns);

@@ -211,7 +211,7 @@ Result<GpuSink::Page> GpuSink::Describe(const FrameJob& job, std::span<const std
   found.frames.covered.push_back(stored);
   Note(frame, found.at, open.piece.shift, page.begin, &found.frames.turned);
   found.bytes = (page.end - page.begin) * found.at.plane->row_bytes;
-  delivered_.Add(*found.at.plane, found.bytes, /*of_frame=*/true, open.piece.exact);
+  delivered_.Add(*found.at.plane, found.bytes, /*of_frame=*/true, open.piece.counts_as_exact());
   return found;
 }
 
@@ -272,7 +272,7 @@ Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const
       Note(frames.scattered.back(), at, piece.shift, piece.begin, &frames.turned);
     }
     frames.covered.push_back({rows, SliceBytes(plane, range.count)});
-    delivered_.Add(plane, SliceBytes(plane, count), /*of_frame=*/false, piece.exact);
+    delivered_.Add(plane, SliceBytes(plane, count), /*of_frame=*/false, piece.counts_as_exact());
     if (slice.plane + 1 != target->group->planes.size()) return Status::Ok();
     if (read.of_window()) {
       Add(read, frames, at);
@@ -311,7 +311,7 @@ uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {
     if (failed_.ok()) failed_ = staged;
     return 0;
   }
-  delivered_.Add(*at.plane, bytes, /*of_frame=*/true, open.piece.exact);
+  delivered_.Add(*at.plane, bytes, /*of_frame=*/true, open.piece.counts_as_exact());
   return bytes;
 }
 

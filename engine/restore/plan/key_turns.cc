@@ -2,11 +2,9 @@
 #include "engine/restore/plan/key_turns.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "base/core/check.h"
-#include "base/core/text.h"
 #include "engine/config/constants.h"
 
 namespace cairn::engine {
@@ -33,8 +31,10 @@ void KeyTurns::Shifted::Prepare() {
 }
 
 void KeyTurns::Shifted::TurnsOf(uint64_t position, std::span<RotaryTurn> turns) const {
-  const uint64_t target = TargetOf(position, shift_);
-  rotation_.Between({&position, 1}, {&target, 1}, turns);
+  // Where no content stands all positions of a token are one.
+  const std::vector<uint64_t> from(rotation_.positions(), position);
+  const std::vector<uint64_t> to(rotation_.positions(), TargetOf(position, shift_));
+  rotation_.Between(from, to, turns);
 }
 
 // Two threads may make the same one; the first stays.
@@ -42,10 +42,11 @@ const RotaryTable& KeyTurns::Shifted::TableOf(uint64_t stretch) const {
   std::atomic<const RotaryTable*>& place = tables_[stretch - first_stretch_];
   const RotaryTable* known = place.load(std::memory_order_acquire);
   if (known != nullptr) return *known;
-  std::array<uint64_t, kTurnTokens> from, to;
+  std::vector<uint64_t> from, to;
   for (uint64_t i = 0; i < kTurnTokens; ++i) {
-    from[i] = stretch * kTurnTokens + i;
-    to[i] = TargetOf(from[i], shift_);
+    const uint64_t position = stretch * kTurnTokens + i;
+    from.insert(from.end(), rotation_.positions(), position);
+    to.insert(to.end(), rotation_.positions(), TargetOf(position, shift_));
   }
   auto made = std::make_unique<RotaryTable>(rotation_, kTurnTokens);
   made->SetBetween(from, to);
@@ -71,6 +72,7 @@ void KeyTurns::Shifted::Turn(const RowRun& run, uint64_t position, uint32_t head
 
 Result<std::unique_ptr<KeyTurns>> KeyTurns::Make(const RestorePlan& plan) {
   auto turns = std::make_unique<KeyTurns>();
+  if (!plan.turns_keys) return turns;
   for (const RecordJob& job : plan.jobs) {
     for (const RecordPiece& piece : job.pieces) {
       CAIRN_RETURN_IF_ERROR(
@@ -94,12 +96,6 @@ Status KeyTurns::Add(const ModelSpec& model, uint32_t lane, uint64_t begin, uint
     std::unique_ptr<Shifted>& shifted = shifted_[{group_index, plane, shift}];
     if (shifted == nullptr) {
       CAIRN_ASSIGN_OR_RETURN(const Rotation rotation, Rotation::Of(group, plane));
-      if (rotation.positions() != 1) {
-        return Status(
-            StatusCode::kInvalidArgument,
-            "group " + Quoted(group.name) + ", plane " + Quoted(group.planes[plane].name) +
-                ": keys turn by several positions of a token, which a shift does not say");
-      }
       shifted = std::make_unique<Shifted>(rotation, shift);
     }
     shifted->ranges_.push_back({begin, end});

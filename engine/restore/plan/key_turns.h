@@ -56,7 +56,8 @@ class KeyTurns {
   };
 
   // kInvalidArgument naming group and plane: a plane that is stored rotated is shifted, and how it
-  // is rotated is not known (Rotation::Of), or depends on several positions of a token.
+  // is rotated is not known (Rotation::Of). Several positions of a token (M-RoPE) count as equal,
+  // as they are where no content spans stand: a caller shifts nothing else.
   static Result<std::unique_ptr<KeyTurns>> Make(const RestorePlan& plan);
 
   bool empty() const { return shifted_.empty(); }

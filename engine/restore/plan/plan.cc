@@ -89,6 +89,7 @@ class SourcePlanner {
         head_(head),
         request_(request),
         shift_(source.shift),
+        foreign_(source.foreign),
         several_end_(several_end) {
     plan_.model = tree.FindModel(head.model);
     plan_.model_id = head.model;
@@ -104,6 +105,10 @@ class SourcePlanner {
       AddLane(tree_, head_, kTokenLane, range.begin, range.end, {}, &plan_, &holes_, 0, shift_);
     }
     if (request_.into != nullptr) CAIRN_RETURN_IF_ERROR(AddKv(*request_.into));
+    for (RecordJob& job : plan_.jobs) {
+      for (RecordPiece& piece : job.pieces) piece.foreign = foreign_;
+    }
+    for (SealedPiece& piece : plan_.sealed) piece.foreign = foreign_;
     plan_.jobs = MergeJobs(std::move(plan_.jobs));
     return std::move(plan_);
   }
@@ -219,6 +224,7 @@ class SourcePlanner {
   const Head& head_;
   const RestoreRequest& request_;
   const int64_t shift_;
+  const bool foreign_;
   const uint64_t several_end_;
   Range range_{};
   RestorePlan plan_;

@@ -35,6 +35,8 @@ struct RestoreSource {
   // Positions of the source. UINT64_MAX: its length, of the only source of a restore.
   uint64_t begin = 0, end = UINT64_MAX;
   int64_t shift = 0;
+  // In the view other tokens stand before it than on the path: its KV counts as approximate there.
+  bool foreign = false;
 };
 
 struct RecordPiece {
@@ -45,6 +47,8 @@ struct RecordPiece {
   int64_t shift = 0;            // RestoreSource::shift
   bool exact = true;            // Extent::exact.
   uint32_t view = 0;            // For KV: index in KvView::groups.
+  bool foreign = false;         // RestoreSource::foreign
+  bool counts_as_exact() const { return exact && !foreign; }
   uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
 };
 
@@ -71,7 +75,10 @@ struct SealedPiece {
   uint64_t begin = 0, end = 0;
   int64_t shift = 0;  // As of a RecordPiece.
   bool exact = true;  // Extent::exact; the fragment says the same.
-  uint32_t view = 0;  // As of a RecordPiece.
+  // As of a RecordPiece.
+  uint32_t view = 0;
+  bool foreign = false;
+  bool counts_as_exact() const { return exact && !foreign; }
   uint64_t Target(uint64_t position) const { return TargetOf(position, shift); }
 };
 
@@ -84,6 +91,7 @@ struct RestorePlan {
   std::vector<uint64_t> kv_ends;    // One a GroupView, in positions of the view.
   std::vector<RecordJob> jobs;      // Sorted by location.
   std::vector<SealedPiece> sealed;  // In the order of the path.
+  bool turns_keys = true;           // RestoreItem::turns_keys
 };
 
 // Adds the reads for positions [begin, end) of an extent; `view` and `shift` as in the pieces.

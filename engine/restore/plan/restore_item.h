@@ -33,6 +33,8 @@ struct RestoreItem {
   // All or nothing: what one of them lacks fails the item. Ids begin with the first position of the
   // view that a source has.
   std::vector<RestoreSource> sources{};
+  // Off: keys of shifted sources come as they are stored.
+  bool turns_keys = true;
   // Updated as layers complete; the caller calls its End. Null: progress is not reported.
   LayerWords* layers = nullptr;
   const TicketState* ticket = nullptr;  // Its Cancel ends this item. Null: none.

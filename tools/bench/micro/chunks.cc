@@ -84,6 +84,13 @@ class Documents {
     query.tokens = ids;
     return store_.core()->chunks().Find(query);
   }
+  Result<BlendPlan> Plan(std::span<const TokenId> ids) {
+    PrefixQuery query;
+    query.model = model_;
+    query.ns = "docs";
+    query.tokens = ids;
+    return store_.PlanBlend(query);
+  }
   Store& store() { return store_; }
   uint64_t made() const { return made_; }
   // Of tables of indexes: what it takes of them, the tree and its hints.
@@ -97,10 +104,19 @@ class Documents {
   }
 
  private:
-  Documents() = default;
+  Documents() {
+    // Keys that no id determines, as those behind a first layer: their positions are not checked.
+    std::mt19937_64 random(1);
+    for (std::byte& byte : kv_.bytes()) byte = static_cast<std::byte>(random() % 64);
+  }
+  static ModelSpec Spec() {
+    ModelSpec spec = ModelSpec::FullAttention("chunks", 1, 1, 2, Dtype::kBf16);
+    spec.groups[0].inv_freq = RotaryFrequencies(2, 10'000.0);
+    return spec;
+  }
 
-  const ModelSpec spec_ = ModelSpec::FullAttention("chunks", 1, 1, 1, Dtype::kBf16);
-  const KvBuffer kv_{spec_, kDocumentIds};
+  const ModelSpec spec_ = Spec();
+  KvBuffer kv_{spec_, kDocumentIds};
   std::unique_ptr<ScratchDirectory> scratch_;
   Store store_;
   ModelId model_{};
@@ -189,6 +205,31 @@ void FindChunks(::benchmark::State& state, Prompt kind, uint64_t count) {
   state.counters["looked_up"] = looked_up / kPrompts;
 }
 
+// The search, what is similar beside what it finds, and which tokens are computed.
+void PlanPrompts(::benchmark::State& state, Prompt kind, uint64_t count) {
+  auto documents = Documents::Create(Index::kChunks);
+  if (Failed(&state, documents.status()) || Failed(&state, (*documents)->Add(count)) ||
+      Failed(&state, (*documents)->CatchUp()) || Failed(&state, (*documents)->store().Compact())) {
+    return;
+  }
+  std::vector<std::vector<TokenId>> prompts;
+  double loaded = 0;
+  for (uint64_t i = 0; i < kPrompts; ++i) {
+    prompts.push_back(PromptOf(kind, count, i));
+    const auto plan = (*documents)->Plan(prompts.back());
+    if (Failed(&state, plan.status())) return;
+    loaded += static_cast<double>(plan->load_tokens);
+  }
+  size_t next = 0;
+  Meter meter(&state, 1, 0);
+  for (auto _ : state) {
+    auto plan = (*documents)->Plan(prompts[next++ % kPrompts]);
+    if (Failed(&state, plan.status())) return;
+    DoNotOptimize(plan->steps);
+  }
+  state.counters["loaded_share"] = loaded / static_cast<double>(kPrompts * kPromptIds);
+}
+
 }  // namespace
 
 void RegisterChunks() {
@@ -204,7 +245,9 @@ void RegisterChunks() {
        {std::pair("documents", Prompt::kWhole), std::pair("pieces", Prompt::kPieces),
         std::pair("unknown", Prompt::kUnknown)}) {
     for (const uint64_t count : {kDocuments, kManyDocuments}) {
-      add("find/" + std::string(name) + "/" + std::to_string(count), FindChunks, kind, count);
+      const std::string row = std::string(name) + "/" + std::to_string(count);
+      add("find/" + row, FindChunks, kind, count);
+      add("plan/" + row, PlanPrompts, kind, count);
     }
   }
 }

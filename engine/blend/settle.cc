@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The end of a plan: its pieces are held, so that nothing takes their content, and compared again
+// if something may have been taken since they were found.
+#include <algorithm>
+#include <mutex>
+
+#include "engine/blend/held_parts.h"
+#include "engine/blend/options.h"
+#include "engine/blend/planner.h"
+#include "engine/find/chunk_stretches.h"
+#include "engine/find/path_match.h"
+#include "engine/restore/plan/restorable.h"
+#include "engine/tree/memory/path.h"
+
+namespace cairn::engine {
+
+namespace {
+
+// The ids of the run are equal to the query's, or differ, as the piece says.
+bool IsAsFound(const PrefixQuery& query, const Piece& piece, const PathRun& run) {
+  if (run.ids.empty()) return false;
+  auto differs = piece.differs.begin();
+  for (uint64_t at = piece.begin; at < piece.end; ++at) {
+    const bool equal = differs == piece.differs.end() || *differs != at;
+    if (!equal) ++differs;
+    if (IsSame(run, piece.SourceOf(at), query, at) != equal) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool BlendPlanner::IsThere(const Draft& draft, const Piece& piece, const Committer::Lock&) const {
+  const Tree& tree = deps_.write->tree();
+  const Node* const node = tree.FindNode(piece.node);
+  if (node == nullptr || node->model != static_cast<uint64_t>(draft.query.model)) return false;
+  if (piece.of_hit) {
+    const PathMatch match =
+        MatchPath(tree, *node, draft.matched, draft.query.spans, draft.query.approximate);
+    return match.matched == draft.matched && match.restorable >= piece.end &&
+           (!piece.prefix || match.exact >= piece.end);
+  }
+  const ChunkStretch whole{piece.source, piece.source_end()};
+  const auto exact = ExactStretches(tree, *node, whole.begin, whole.end);
+  return exact.size() == 1 && exact.front() == whole;
+}
+
+// kInvalidArgument: keys of the piece cannot be turned to where it stands in the prompt.
+Status BlendPlanner::CheckShift(const Draft& draft, const Piece& piece,
+                                const Committer::Lock&) const {
+  if (piece.shift() == 0 || !draft.options.position_correction) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(CheckTurnable(*draft.model));
+  if (!HasSeveralPositions(*draft.model)) return Status::Ok();
+  const Tree& tree = deps_.write->tree();
+  const Head head = HeadOfNode(*tree.FindNode(piece.node));
+  const bool here = !draft.query.spans.empty() && draft.query.spans.front().begin < piece.end;
+  if (!here && CollectSpans(tree, head, 0, piece.source_end()).empty()) return Status::Ok();
+  return Status(StatusCode::kInvalidArgument,
+                "query.spans: tokens have several positions, and content stands before the end of "
+                "the segment [" +
+                    std::to_string(piece.begin) + ", " + std::to_string(piece.end) +
+                    ") or of its source: how it is shifted is not known");
+}
+
+Status BlendPlanner::HoldPieces(Draft* draft, std::vector<Content>* contents, PathHold* hold) {
+  TreeNeeds needs;
+  for (const Piece& piece : draft->pieces) needs.nodes.push_back(piece.node);
+  Committer::Lock lock(deps_.write->mutex());
+  if (!draft->query.memory_only) CAIRN_RETURN_IF_ERROR(deps_.write->access->Load(needs, &lock));
+  const Tree& tree = deps_.write->tree();
+  std::vector<Piece> there;
+  HeldParts parts(tree);
+  for (Piece& piece : draft->pieces) {
+    if (!IsThere(*draft, piece, lock)) {
+      draft->plan.complete = false;
+      continue;
+    }
+    CAIRN_RETURN_IF_ERROR(CheckShift(*draft, piece, lock));
+    const Node& node = *tree.FindNode(piece.node);
+    parts.Add(node, piece.source_end());
+    contents->push_back(
+        {.run = {.node = piece.node,
+                 .begin = piece.source,
+                 .end = piece.source_end(),
+                 .spans = CollectSpans(tree, HeadOfNode(node), piece.source, piece.source_end())},
+         .ns_seed = SeedOf(node.ns)});
+    there.push_back(std::move(piece));
+  }
+  draft->pieces = std::move(there);
+  hold->Begin(parts.All());
+  draft->plan.seen = SeenNow(lock);
+  return Status::Ok();
+}
+
+// From here on content stays as it is. A writer's changes are counted; where nothing counts them
+// all is compared.
+Status BlendPlanner::Compare(Draft* draft, std::vector<Content>* contents) {
+  const BlendPlan::Seen& now = draft->plan.seen;
+  const bool same = !CAIRN_KEPT(kStaleHit) ||
+                    (deps_.indexer != nullptr && now.generation == draft->before.generation &&
+                     now.changes == draft->before.changes);
+  std::vector<PathRun*> read;
+  for (size_t i = 0; i < contents->size(); ++i) {
+    if (!same || !draft->pieces[i].differs.empty()) read.push_back(&(*contents)[i].run);
+  }
+  CAIRN_RETURN_IF_ERROR(ReadRuns(deps_.reader, read, draft->query.memory_only));
+  std::vector<Piece> kept;
+  for (size_t i = 0; i < contents->size(); ++i) {
+    Piece& piece = draft->pieces[i];
+    PathRun& run = (*contents)[i].run;
+    const bool was_read = !same || !piece.differs.empty();
+    const bool is_same = !was_read || IsAsFound(draft->query, piece, run);
+    if (!is_same) {
+      draft->plan.complete = false;
+      continue;
+    }
+    std::span<const TokenId> ids = run.ids;
+    if (!was_read) ids = draft->query.tokens.subspan(piece.begin, piece.end - piece.begin);
+    draft->plan.segments.push_back({.begin = piece.begin,
+                                    .end = piece.end,
+                                    .match = piece.prefix            ? BlendMatch::kPrefix
+                                             : piece.differs.empty() ? BlendMatch::kFull
+                                                                     : BlendMatch::kPartial,
+                                    .node = NodeId{piece.node},
+                                    .source = piece.source});
+    SetDigest(ids, run, (*contents)[i].ns_seed, draft->query.model, &draft->plan.segments.back());
+    kept.push_back(std::move(piece));
+  }
+  draft->pieces = std::move(kept);
+  return Status::Ok();
+}
+
+bool BlendPlanner::Finish(Draft* draft, PathHold* hold) {
+  const uint64_t now_ns = deps_.write->lifecycle->NowNs();
+  const Committer::Lock lock(deps_.write->mutex());
+  const Tree& tree = deps_.write->tree();
+  if (!hold->Covers(tree.generation())) return false;
+  HeldParts parts(tree);
+  for (const Piece& piece : draft->pieces) {
+    const Node* const node = tree.FindNode(piece.node);
+    if (node == nullptr) return false;  // Dropped: the next plan is without it.
+    parts.Add(*node, piece.source_end());
+  }
+  if (draft->query.lease_ns != 0 && !parts.empty() && CAIRN_KEPT(kLeaseOfHit)) {
+    draft->plan.lease = deps_.leases->Grant(parts.All(), LeaseTable::EndsWith::kAnyPart, now_ns,
+                                            draft->query.lease_ns);
+  }
+  draft->plan.seen = SeenNow(lock);
+  hold->End();
+  return true;
+}
+
+}  // namespace cairn::engine
