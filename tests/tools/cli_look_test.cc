@@ -198,6 +198,7 @@ TEST_F(CliLookTest, TheHelpTellsWhatIsSafeBesideAWriter) {
       {"rename", {"chat", "other"}},
       {"drop", {"chat"}},
       {"find", {"--tokens", "/dev/null"}},
+      {"compose", {"chat"}},
       {"keep", {"chat"}},
       {"namespaces", {}},
       {"objects", {}},

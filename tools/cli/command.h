@@ -88,6 +88,7 @@ void AddAppendCommand(CLI::App& app, Session& session);      // append
 void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
 void AddKeepCommands(CLI::App& app, Session& session);       // keep, namespaces
 void AddFindCommand(CLI::App& app, Session& session);        // find
+void AddComposeCommand(CLI::App& app, Session& session);     // compose
 void AddObjectCommands(CLI::App& app, Session& session);     // objects
 void AddShadowCommands(CLI::App& app, Session& session);     // shadow
 void AddWalDumpCommand(CLI::App& app, Session& session);     // dump-wal

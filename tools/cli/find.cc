@@ -12,6 +12,7 @@
 #include "tools/cli/command.h"
 #include "tools/cli/names.h"
 #include "tools/cli/output.h"
+#include "tools/cli/plan_report.h"
 #include "tools/cli/token_text.h"
 
 namespace cairn::cli {
@@ -25,16 +26,14 @@ constexpr std::chrono::minutes kIndexingMax{10};
 // Beside a writer there is only the log to catch up with: what else is missing, that makes.
 constexpr std::chrono::seconds kFollowingMax{10};
 constexpr std::chrono::milliseconds kPause{5};
-constexpr size_t kListedAtOnce = 1000;
 
 struct FindArguments {
   std::string store, tokens, model;
   std::string ns;
   std::vector<std::string> also;
-  bool approximate = false;
+  bool approximate = false, anywhere = false;
+  std::vector<std::string> options;  // The plan's.
 };
-
-Status BadQuery(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
 
 Result<std::vector<TokenId>> ReadPrompt(const std::string& path) {
   std::vector<TokenId> tokens;
@@ -49,29 +48,13 @@ Result<std::vector<TokenId>> ReadPrompt(const std::string& path) {
   return tokens;
 }
 
-// The one of that name; without a name, the only one.
-Result<ModelId> ModelOf(const Store& store, const std::string& name) {
-  std::optional<ModelId> found;
-  for (const ModelInfo& model : store.Models()) {
-    if (!name.empty() && model.spec.identity.name != name) continue;
-    if (found.has_value()) {
-      return BadQuery(name.empty() ? "several models are registered; --model says which"
-                                   : "several models are called " + Quoted(name));
-    }
-    found = model.id;
-  }
-  if (found.has_value()) return *found;
-  return Status(StatusCode::kNotFound,
-                name.empty() ? "no model is registered" : "no model " + Quoted(name));
-}
-
 // Content that was written without an index is indexed first, in the background.
-Result<PrefixHit> FindCompletely(const Store& store, const PrefixQuery& query,
-                                 std::chrono::seconds most) {
+template <typename Find>
+auto Completely(std::chrono::seconds most, const Find& find) {
   const auto give_up = std::chrono::steady_clock::now() + most;
   while (true) {
-    auto hit = store.FindPrefix(query);
-    if (!hit.ok() || hit->complete || std::chrono::steady_clock::now() > give_up) return hit;
+    auto found = find();
+    if (!found.ok() || found->complete || std::chrono::steady_clock::now() > give_up) return found;
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -140,10 +123,25 @@ Status Report(const PrefixHit& hit, const std::optional<BranchInfo>& branch, uin
   return Status::Ok();
 }
 
+// Found is what is anywhere.
+Result<int> PlanOf(const Store& store, const FindArguments& arguments, const PrefixQuery& query,
+                   std::chrono::seconds most, bool json) {
+  CAIRN_ASSIGN_OR_RETURN(const BlendOptions options, ReadBlendOptions(arguments.options));
+  CAIRN_ASSIGN_OR_RETURN(const BlendPlan plan,
+                         Completely(most, [&] { return store.PlanBlend(query, options); }));
+  std::vector<std::string_view> spaces(query.also.begin(), query.also.end());
+  spaces.push_back(query.ns);
+  CAIRN_RETURN_IF_ERROR(ReportPlan(store, plan, spaces, json));
+  const bool found =
+      std::any_of(plan.segments.begin(), plan.segments.end(),
+                  [](const BlendSegment& segment) { return segment.match != BlendMatch::kNone; });
+  return found ? kExitOk : kExitNotFound;
+}
+
 Result<int> FindIn(const Store& store, const FindArguments& arguments,
                    const std::vector<TokenId>& tokens, std::chrono::seconds most, bool json) {
   PrefixQuery query;
-  CAIRN_ASSIGN_OR_RETURN(query.model, ModelOf(store, arguments.model));
+  CAIRN_ASSIGN_OR_RETURN(query.model, FindModel(store, arguments.model));
   CAIRN_ASSIGN_OR_RETURN(const std::string ns, ReadNamespace(arguments.ns));
   std::vector<std::string> names;
   for (const std::string& one : arguments.also) {
@@ -154,7 +152,9 @@ Result<int> FindIn(const Store& store, const FindArguments& arguments,
   query.ns = ns;
   query.also = also;
   query.approximate = arguments.approximate;
-  CAIRN_ASSIGN_OR_RETURN(const PrefixHit hit, FindCompletely(store, query, most));
+  if (arguments.anywhere) return PlanOf(store, arguments, query, most, json);
+  CAIRN_ASSIGN_OR_RETURN(const PrefixHit hit,
+                         Completely(most, [&] { return store.FindPrefix(query); }));
   std::optional<BranchInfo> branch;
   if (hit.found()) {
     CAIRN_ASSIGN_OR_RETURN(branch, BranchOf(store, query, hit));
@@ -190,9 +190,13 @@ void AddFindCommand(CLI::App& app, Session& session) {
       "A store that was written without an index of prefixes gets one first. While another "
       "process\n"
       "has the store, it answers from what that has written and indexed, and changes nothing.\n"
+      "With --anywhere: what the prompt repeats at any position, and what of it is computed "
+      "again,\n"
+      "of namespaces that index chunks (docs/blend.md).\n"
       "Exit code 3: nothing was found.",
       "  cairn find state --tokens prompt.ids --ns tenant-a --also shared --json\n"
-      "  tokenize < prompt.txt | cairn find state --tokens -",
+      "  tokenize < prompt.txt | cairn find state --tokens -\n"
+      "  cairn find state --tokens prompt.ids --ns documents --anywhere",
       find, RunFind);
   AddStoreArgument(command, &find->store);
   command->add_option("--tokens", find->tokens, "A file of token ids, or - for standard input")
@@ -200,6 +204,9 @@ void AddFindCommand(CLI::App& app, Session& session) {
   command->add_option("--model", find->model, "Name of the model, if there are several");
   command->add_option("--ns", find->ns, "Namespace (\"\" is the default one)");
   command->add_option("--also", find->also, "Another namespace to look in; may be repeated");
+  CLI::Option* const anywhere =
+      command->add_flag("--anywhere", find->anywhere, "At any position: show the plan");
+  command->add_option("--option", find->options, kBlendOptionHelp)->needs(anywhere);
   command->add_flag("--approximate", find->approximate, "Also KV that was appended as approximate");
 }
 

@@ -168,6 +168,7 @@ int Main(int argc, char** argv) {
   AddTreeCommand(app, session);
   AddAppendCommand(app, session);
   AddFindCommand(app, session);
+  AddComposeCommand(app, session);
   AddChangeCommands(app, session);
   AddKeepCommands(app, session);
   AddObjectCommands(app, session);

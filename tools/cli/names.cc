@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "base/core/check.h"
@@ -151,6 +152,21 @@ Result<Branch> FindBranch(const Store& store, const std::string& word,
   Result<Branch> found = store.FindBranch(read.name, read.ns);
   if (found.status().code() != StatusCode::kNotFound) return found;
   return Status(StatusCode::kNotFound, std::string(found.status().message()) + Hint(store, word));
+}
+
+Result<ModelId> FindModel(const Store& store, const std::string& name) {
+  std::optional<ModelId> found;
+  for (const ModelInfo& model : store.Models()) {
+    if (!name.empty() && model.spec.identity.name != name) continue;
+    if (found.has_value()) {
+      return Bad(name.empty() ? "several models are registered; --model says which"
+                              : "several models are called " + Quoted(name));
+    }
+    found = model.id;
+  }
+  if (found.has_value()) return *found;
+  return Status(StatusCode::kNotFound,
+                name.empty() ? "no model is registered" : "no model " + Quoted(name));
 }
 
 }  // namespace cairn::cli

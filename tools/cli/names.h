@@ -19,6 +19,9 @@
 
 namespace cairn::cli {
 
+// Branches, or objects, that are listed together.
+inline constexpr size_t kListedAtOnce = 1000;
+
 std::string NameText(std::string_view name);     // A name or a namespace as part of a spelling.
 std::string NamespaceText(std::string_view ns);  // A namespace alone: "(default)" is "".
 std::string NameLabel(std::string_view ns, std::string_view name);  // "NAME" or "NS/NAME".
@@ -43,5 +46,8 @@ Result<Branch> FindBranch(const Store& store, const std::string& word,
 Result<BranchOptions> ReadNewBranch(const std::string& word, const std::optional<std::string>& ns);
 // The same of a branch in the namespace `ns`: another one is refused.
 Result<std::string> ReadNewName(const std::string& word, const std::string& ns);
+
+// The model of that name; without a name, the only one. kNotFound; kInvalidArgument: several.
+Result<ModelId> FindModel(const Store& store, const std::string& name);
 
 }  // namespace cairn::cli

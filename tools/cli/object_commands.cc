@@ -23,7 +23,6 @@ namespace cairn::cli {
 namespace {
 
 constexpr const char* kKeyHelp = "The key, as ls prints it: \\xNN is a byte";
-constexpr size_t kListedAtOnce = 1000;
 constexpr std::streamsize kReadAtOnce = 1 << 20;
 constexpr std::chrono::milliseconds kProgressEvery{100};
 

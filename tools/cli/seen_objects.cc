@@ -11,8 +11,6 @@ namespace cairn::cli {
 
 namespace {
 
-constexpr size_t kListedAtOnce = 1000;
-
 uint64_t Less(uint64_t all, uint64_t part) { return all - std::min(all, part); }
 
 }  // namespace
