@@ -18,10 +18,16 @@ from . import _core, _exit, _explain, models, sampler, views
 from ._errors import *  # noqa: F403: all of them
 from ._errors import __all__ as _error_names
 from ._core import (
+    BlendChunk,
+    BlendPlan,
+    BlendSegment,
+    BlendStep,
     Branch,
     BranchInfo,
     CheckpointInfo,
     CompletionQueue,
+    Composed,
+    ComposedDocument,
     ContentSpan,
     Draft,
     Gpu,

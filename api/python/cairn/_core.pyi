@@ -1116,6 +1116,27 @@ class Store:
         confirm=False: by hash alone; fork and restore confirm it. No hit is no error.
         """
 
+    def plan_blend(self, model: Model, tokens: Any, *, namespace: str = '', also: Sequence[str] = (), spans: Sequence[ContentSpan] = (), lease: float = 0.0, memory_only: bool = False, approximate: bool = False, options: Mapping[str, Any] = {}, defaults: str = 'cairn') -> BlendPlan:
+        """
+        What of the tokens is loaded from where, at any position, and what is computed.
+
+        A namespace must index chunks (NamespacePolicy(index="chunks")), unless `sources` of the options
+        say which pieces to use. options: by their names here, in LMCache or in UCM (docs/blend.md);
+        separators are lists of ids, recompute pairs (begin, end), sources tuples (branch, begin, end, at).
+        defaults: "cairn", or the documented ones of "lmcache" or "ucm". lease: seconds for which all that
+        is loaded stays as it is; use the plan as a context manager, or release() it. Nothing found is no
+        error.
+        """
+
+    def compose(self, model: Model, documents: list[str | tuple[str, int]], *, namespace: str = '', separator: Any = None, question: Any = None, lease: float = 0.0, options: Mapping[str, Any] = {}, defaults: str = 'cairn') -> Composed:
+        """
+        A prompt of named branches of a namespace, with their KV.
+
+        documents: names; NAME* is every branch whose name begins so; (name, begin) leaves out the tokens
+        before `begin`. separator: ids between two documents, and before the question. Nothing is searched.
+        NotFound names a document that does not exist.
+        """
+
     def batch(self) -> WriteBatch:
         """An empty batch of changes."""
 
@@ -1184,6 +1205,173 @@ class PrefixHit:
     def __enter__(self) -> object: ...
 
     def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class BlendSegment:
+    """
+    Positions [begin, end) of a prompt, and where their KV is: from position source on of the path
+    that ends with the node. match: "none", "prefix", "full" or "partial".
+    """
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def match(self) -> str: ...
+
+    @property
+    def node(self) -> int: ...
+
+    @property
+    def source(self) -> int: ...
+
+    @property
+    def shift(self) -> int:
+        """How far its keys are moved."""
+
+    def __repr__(self) -> str: ...
+
+class BlendStep:
+    """
+    Positions [begin, end) of a prompt that are loaded, if `loads`, or computed.
+    """
+
+    @property
+    def loads(self) -> bool: ...
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class BlendChunk:
+    """
+    Positions [begin, end) of a prompt, what of it was found, and how many of its tokens are loaded.
+    """
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def match(self) -> str: ...
+
+    @property
+    def loaded(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class BlendPlan:
+    """
+    What of a prompt is loaded from where, and what is computed.
+
+    steps are in order and cover the prompt: restore those that load, compute the others; at each the
+    cache holds all positions before it, so plain causal attention is right. exact: nothing before this
+    position is approximate. complete: everything that was appended before was looked at.
+    positions_checked: stored keys turn as the model says. position_mapping: for each token its
+    position in its source, -1 where there is none; recompute_mask: for each token whether it is
+    computed.
+    """
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def exact(self) -> int: ...
+
+    @property
+    def load_tokens(self) -> int: ...
+
+    @property
+    def compute_tokens(self) -> int: ...
+
+    @property
+    def load_bytes(self) -> int: ...
+
+    @property
+    def segments(self) -> list[BlendSegment]: ...
+
+    @property
+    def steps(self) -> list[BlendStep]: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def positions_checked(self) -> bool: ...
+
+    @property
+    def lease(self) -> int:
+        """0: there is none."""
+
+    @property
+    def position_mapping(self) -> object: ...
+
+    @property
+    def recompute_mask(self) -> object: ...
+
+    def chunks(self, tokens: int = 64) -> list[BlendChunk]:
+        """
+        The prompt in pieces of so many tokens, each with what was found of it.
+        """
+
+    def __repr__(self) -> str: ...
+
+    def restore(self, into: KvView | KvBuffer, *, begin: int = 0, end: int | None = None, timeout: float | None = None, progress: LayerProgress | None = None, gpu_ready: int = 0, layer_events: Sequence[int] = (), fall_back_to_host: bool = False) -> RestoreResult:
+        """
+        Brings what the plan loads of [begin, end), positions of the prompt, keys turned to where they stand
+        now; the rest of the view stays as it is. All or nothing. Conflict or NotFound when a source changed.
+        """
+
+    def renew(self, lease: float) -> None:
+        """The lease lasts for so many seconds from now. NotFound: it is over."""
+
+    def release(self) -> None:
+        """Ends the lease, if there is one."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class ComposedDocument:
+    """Where a document stands in a prompt: positions [begin, end)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def branch(self) -> int:
+        """Its id."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Composed:
+    """A prompt of documents, and its plan."""
+
+    @property
+    def tokens(self) -> object: ...
+
+    @property
+    def plan(self) -> BlendPlan: ...
+
+    @property
+    def spans(self) -> list[ContentSpan]: ...
+
+    @property
+    def documents(self) -> list[ComposedDocument]: ...
 
 class WriteBatch:
     """

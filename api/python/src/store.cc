@@ -273,6 +273,7 @@ others.)");
   BindBranches(store);
   BindCare(store);
   BindFind(store, module);
+  BindBlend(store, module);
   BindBatch(store, module);
   BindSparse(store, module);
 }

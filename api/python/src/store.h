@@ -73,6 +73,9 @@ const std::string& OpeningSignature();
 // Store.find_prefix and PrefixHit.
 void BindFind(nb::class_<OpenStore>& store, nb::module_& module);
 
+// Store.plan_blend, Store.compose, and what they return.
+void BindBlend(nb::class_<OpenStore>& store, nb::module_& module);
+
 // Store.batch and WriteBatch.
 void BindBatch(nb::class_<OpenStore>& store, nb::module_& module);
 
