@@ -45,12 +45,27 @@ double DistanceOf(std::span<const float> a, std::span<const float> b) {
 }
 
 struct Tolerance {
-  double norm, turned;  // Shares of a key's length.
+  double pairs, turned;  // Shares of a key's length.
 };
 Tolerance ToleranceOf(const Plane& plane) {
-  if (plane.sealed_as != SealedAs::kLossless) return {.norm = 0.1, .turned = 0.2};
-  if (plane.dtype == Dtype::kF32) return {.norm = 0.001, .turned = 0.02};
-  return {.norm = 0.01, .turned = 0.05};
+  if (plane.sealed_as != SealedAs::kLossless) return {.pairs = 0.1, .turned = 0.2};
+  if (plane.dtype == Dtype::kF32) return {.pairs = 0.002, .turned = 0.02};
+  return {.pairs = 0.02, .turned = 0.05};
+}
+
+// How much lengths of pairs differ, which no turn changes, and elements that are in no pair.
+double PairsApart(std::span<const float> a, std::span<const float> b, size_t first, size_t pairs,
+                  bool adjacent) {
+  double sum = 0;
+  const auto add = [&](double apart) { sum += apart * apart; };
+  for (size_t i = 0; i < pairs; ++i) {
+    const size_t x = first + (adjacent ? 2 * i : i), y = adjacent ? x + 1 : x + pairs;
+    add(std::hypot(double{a[x]}, double{a[y]}) - std::hypot(double{b[x]}, double{b[y]}));
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (i < first || i >= first + 2 * pairs) add(double{a[i]} - double{b[i]});
+  }
+  return std::sqrt(sum);
 }
 
 // The plane as if its rows were fp32.
@@ -184,7 +199,7 @@ PositionCheck::Keys PositionCheck::ReadKeys(const ModelSpec& model, const PlaneK
   return keys;
 }
 
-// Lengths are compared by head: one that differs is enough, since in a first layer none does.
+// One head whose pairs differ, however they are paired, is enough: in a first layer none does.
 PositionCheck::Verdict PositionCheck::Compare(const LayerGroup& group, size_t plane,
                                               std::span<const Sample> samples, const Keys& keys,
                                               double* largest) {
@@ -206,7 +221,10 @@ PositionCheck::Verdict PositionCheck::Compare(const LayerGroup& group, size_t pl
       const auto after = std::span(keys.to[i]).subspan(head * elements, elements);
       const double norm = NormOf(after);
       if (!std::isfinite(norm) || !std::isfinite(NormOf(before)) || norm == 0) continue;
-      if (std::abs(NormOf(before) - norm) > tolerance.norm * norm) return Verdict::kOtherLayer;
+      const double apart =
+          std::min(PairsApart(before, after, rotation->first(), rotation->pairs(), false),
+                   PairsApart(before, after, rotation->first(), rotation->pairs(), true));
+      if (apart > tolerance.pairs * norm) return Verdict::kOtherLayer;
       std::vector<float> turned(elements);
       rotation->Turn(turns, std::as_bytes(before), std::as_writable_bytes(std::span(turned)));
       const double error = DistanceOf(turned, after) / norm;

@@ -6,7 +6,9 @@
 //
 //   ids that stand at two places of what is planned     the farthest apart
 //   their keys, of the first layer of each turned plane
-//   their lengths differ      the group begins behind the first layer: its plane is left out
+//   pairs differ in length    the group begins behind the first layer: its plane is left out. The
+//                             length of a whole key does not show it: models that normalise keys
+//                             give all of them about one
 //   turned, they are equal    checked
 //   turned, they are not      the description is wrong: nothing of this model is planned elsewhere
 //

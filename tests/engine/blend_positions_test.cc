@@ -3,6 +3,7 @@
 // Property: before keys are turned for the first time, stored keys say whether the model's
 // description is right: of a first layer they must turn into each other. A wrong base or pairing is
 // named; groups that begin behind the first layer are left out; nothing is asked of the caller.
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -44,10 +45,14 @@ class BlendPositionsTest : public BlendTest {
       for (uint32_t head = 0; head < plane.heads; ++head) {
         std::mt19937 random(first_layer ? ids[at] : static_cast<uint32_t>(7 * at) + ids[at]);
         const auto row = std::span(rows).subspan(size_t{head} * plane.row_bytes, plane.row_bytes);
+        std::vector<float> values;
+        double squares = 0;
         for (uint32_t i = 0; i < kElements; ++i) {
-          const float value = static_cast<float>(random() % 2000) / 500.0F - 2.0F;
-          Put(plane.dtype, value, row, i);
+          values.push_back(static_cast<float>(random() % 2000) / 500.0F - 2.0F);
+          squares += double{values.back()} * double{values.back()};
         }
+        const float scale = normalised_ ? static_cast<float>(1 / std::sqrt(squares)) : 1.0F;
+        for (uint32_t i = 0; i < kElements; ++i) Put(plane.dtype, scale * values[i], row, i);
         rotation.Turn(turns, row, row);
       }
       const GroupView& group = view->groups[0];
@@ -68,6 +73,7 @@ class BlendPositionsTest : public BlendTest {
     for (size_t i = 0; i < 40; ++i) ids[10 * i] = static_cast<TokenId>(i % 5);
     return ids;
   }
+  bool normalised_ = false;
   Result<BlendPlan> Plan(std::span<const TokenId> ids) {
     const std::vector<TokenId> prompt = Joined({Tokens(77, 8), {ids.begin(), ids.end()}});
     return store_.PlanBlend(QueryOf(prompt));
@@ -118,6 +124,15 @@ TEST_P(BlendPositionsTest, AWrongBaseOrPairingIsNamed) {
 
 TEST_P(BlendPositionsTest, ALaterLayerIsLeftOut) {
   const ModelSpec model = ModelOf("later", Dtype::kBf16);
+  Write(model, model.groups[0], Repeating(), /*first_layer=*/false);
+  ASSERT_OK_ASSIGN(const BlendPlan plan, Plan(Repeating()));
+  EXPECT_FALSE(plan.positions_checked);
+}
+
+// As of models that normalise keys: the lengths of all keys are one, and yet it is no first layer.
+TEST_P(BlendPositionsTest, ALaterLayerIsLeftOutWhoseKeysAllHaveOneLength) {
+  const ModelSpec model = ModelOf("normalised", Dtype::kF32);
+  normalised_ = true;
   Write(model, model.groups[0], Repeating(), /*first_layer=*/false);
   ASSERT_OK_ASSIGN(const BlendPlan plan, Plan(Repeating()));
   EXPECT_FALSE(plan.positions_checked);

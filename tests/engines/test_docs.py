@@ -22,7 +22,8 @@ import doc_blocks
 PAGE = "docs/engines.md"
 # Blocks of code by the heading above them, as often as the language is named; each is read by a test here but for
 # the two of `vllm serve`, which test_vllm.py and test_vllm_control.py start.
-SHOWN = {"transformers in ten lines": ["python", "python"], "vLLM in ten lines": ["sh", "python", "sh"],
+SHOWN = {"transformers in ten lines": ["python", "python"], "Documents that stand elsewhere": ["python"],
+         "vLLM in ten lines": ["sh", "python", "sh"],
          "What a request may say": ["sh"], "LMCache in ten lines": ["sh"]}
 STORED_SECONDS = 5  # LMCache's server stores behind its answers, and says nowhere when.
 ENDED_SECONDS = 60  # Until its process is gone, behind a SIGKILL.
@@ -71,6 +72,12 @@ def test_the_quick_start_for_transformers(begun, folder):
     assert "And it came to pass" in said and said.split()[-1] == "46", said
     copy_of_chats(source, folder)
     assert run(first.text, folder) == said
+
+
+def test_documents_that_stand_elsewhere(folder):
+    (block,) = blocks_of("Documents that stand elsewhere")
+    loaded, tokens = map(int, re.match(r"(\d+) of (\d+) tokens loaded:", run(block.text, folder)).groups())
+    assert 0.7 * tokens < loaded < tokens
 
 
 MESSAGES = [" And Moses said\n", " And the people\n", "/edit And Aaron said\n", " unto the king\n"]

@@ -32,6 +32,7 @@ class CacheBranch:
     """Ids that the branch had when it was opened, and what was written to it since.
 
     kept: up to here its ids are those of the cache and it has their KV, so that only what is behind has to be written.
+    exact_to: KV that is written from here on is approximate; None: all is exact.
     """
 
     def __init__(self, branch, durability, on_conflict):
@@ -40,6 +41,14 @@ class CacheBranch:
         self._see()
         self.ids = branch.tokens().tolist()
         self.kept = 0
+        self.exact_to = None
+
+    def approximate(self, position):
+        """Says so of what is written from there on."""
+        self.exact_to = position if self.exact_to is None else min(position, self.exact_to)
+
+    def _is_exact(self, begin):
+        return self.exact_to is None or begin < self.exact_to
 
     def meet(self, ids):
         """How many of the ids it has. Where it has others behind them, it is left there."""
@@ -61,18 +70,21 @@ class CacheBranch:
 
     def crop(self, length):
         self.kept = min(self.kept, length)
+        if self.exact_to is not None and length <= self.exact_to:
+            self.exact_to = None  # Nothing that is approximate is left.
 
     def fill(self, kv, end):
         """Stores KV of ids up to `end`, which it has."""
         self._check_unchanged()
-        self.branch.fill(kv, expected_length=len(self.ids), durability=self.durability)
+        self.branch.fill(kv, exact=self._is_exact(end - 1), expected_length=len(self.ids), durability=self.durability)
         self.kept = end
         self._see()
 
     def append(self, ids, kv, end, sampler):
         """Appends ids, whose KV goes up to `end`."""
         self._check_unchanged()
-        self.branch.append(ids, kv, expected_length=len(self.ids), durability=self.durability, sampler=sampler)
+        self.branch.append(ids, kv, exact=self._is_exact(end - 1), expected_length=len(self.ids),
+                           durability=self.durability, sampler=sampler)
         self.ids += ids
         self.kept = end
         self._see()

@@ -21,6 +21,7 @@ from transformers.cache_utils import Cache
 
 from . import _core, _earlier
 from ._errors import Conflict, Corruption, Error, InvalidArgument, InvalidState, ModelMismatch, NotFound, described
+from ._hf_blend import plan_for, run_plan
 from ._hf_branch import CacheBranch, agreement, check_on_conflict
 from ._hf_layers import states_of
 from ._hf_model import known_model, model_spec
@@ -90,7 +91,7 @@ class CairnCache(Cache):
         self._made_for, self._shape = known.spec, known.shape
         self._stored = CacheBranch(branch, durability, on_conflict)
         registered = _earlier.register(branch.store, known.spec, known.earlier(model))
-        self._spec = registered.spec
+        self._registered, self._spec = registered, registered.spec
         self._check_model(registered)
         super().__init__(layers=self._shape.make_layers(self, capacity))
         self._tokens = []  # Ids of the rows that the layers have.
@@ -100,6 +101,7 @@ class CairnCache(Cache):
         self._drawing = None  # The sampler behind the last one.
         self._cropped = False
         self._views = {}
+        self.plan = None  # Of blend.
         self._restore(None if tokens is None else _ids(tokens))
 
     @classmethod
@@ -113,6 +115,35 @@ class CairnCache(Cache):
             registered = _earlier.register(store, known.spec, known.earlier(model))
             branch = store.create_branch(registered, name, namespace=namespace)
         return cls(model, branch, identity=identity, **options)
+
+    @classmethod
+    def blend(cls, store, model, name, ids, *, documents="", namespace="", options=None, defaults="cairn", **settings):
+        """A cache that holds these ids, all but the last, with KV of whatever branches have it at any position.
+
+            cache = cairn.hf.CairnCache.blend(store, model, "chat-7", ids, documents="documents")
+            out = model.generate(ids, past_key_values=cache)
+
+        documents: the namespace that is searched, which indexes chunks. What is loaded there was computed behind other
+        tokens, so it is approximate, and so is what follows; a few tokens are computed again (docs/blend.md says
+        which, and how `options` and `defaults` choose them). `plan` of the cache is what was done. The branch `name` in
+        `namespace` keeps all of it, marked as approximate from plan.exact on, so that no other prompt is given it as
+        exact; another process opens it as any branch, and goes on bit for bit. What the branch has already of the ids
+        is taken from there. settings: those of the class.
+
+        Blocks while it computes. InvalidArgument: recurrent layers, or keys that cannot be turned. InvalidState: the
+        namespace indexes no chunks. ModelMismatch: stored keys do not turn as the model says.
+        """
+        ids = _ids(ids)
+        save_every = settings.pop("save_every", 1)
+        cache = cls.open(store, model, name, namespace=namespace, tokens=ids, save_every=0, **settings)
+        with plan_for(cache, ids, documents, options or {}, defaults) as plan:
+            if plan.exact < len(ids) - 1:
+                cache._stored.approximate(plan.exact)
+            run_plan(cache, plan, ids)
+        cache.plan, cache.save_every = plan, save_every
+        if save_every:
+            cache.save()
+        return cache
 
     def fork(self, position=None, name="", **options):
         """A cache with the first `position` tokens (by default all), on a branch of its own that shares what
@@ -151,9 +182,18 @@ class CairnCache(Cache):
             self._fill(min(begin, computed))
         if begin < len(ids):
             sampler = self._drawing if len(ids) == computed else self._sampler()
-            stored.append(ids[begin:], self._view(begin, computed, states=True), computed, sampler)
+            self._append(ids, computed, sampler)
         self.save_error = None
         return len(stored.ids)
+
+    def _append(self, ids, computed, sampler):
+        """Stores what is behind the branch's ids: exact KV alone, then what is approximate."""
+        stored = self._stored
+        exact = stored.exact_to
+        if exact is not None and len(stored.ids) < exact < computed:
+            stored.append(ids[len(stored.ids):exact], self._view(len(stored.ids), exact, states=False), exact, None)
+        begin = len(stored.ids)
+        stored.append(ids[begin:], self._view(begin, computed, states=True), computed, sampler)
 
     def _fill(self, end):
         """Stores KV of positions that the branch has the ids of."""
@@ -365,7 +405,9 @@ class CairnCache(Cache):
     def _readable(self, length):
         self._make_memory(length)
         try:
-            self.branch.restore(self._view(0, length, states=True), end=length, require_kv=True)
+            restored = self.branch.restore(self._view(0, length, states=True), end=length, require_kv=True)
+            if restored.approximate_bytes:
+                self._stored.approximate(0)  # From where on is not known.
         except Corruption:
             if self.on_damage == "raise":
                 raise
