@@ -38,8 +38,13 @@ Result<Composed> Composer::Compose(const ComposeRequest& request, const BlendOpt
     if (!composed.documents.empty()) at += request.separator.size();
     ComposedDocument placed{.name = document.name};
     CAIRN_ASSIGN_OR_RETURN(PathRun run, Look(request, document, at, &placed, &known.sources));
-    AddSpans(run, at, &composed.spans);
+    CAIRN_RETURN_IF_ERROR(AddSpans(document, run, at, &composed.spans));
     at = placed.end;
+    if (at + request.separator.size() + request.question.size() > INT32_MAX) {
+      return Status(
+          StatusCode::kInvalidArgument,
+          "request.documents: more than 2^31 - 1 tokens up to document " + Quoted(document.name));
+    }
     composed.documents.push_back(std::move(placed));
     runs.push_back(std::move(run));
     if (runs.back().begin < runs.back().end) read.push_back(&runs.back());
@@ -50,6 +55,7 @@ Result<Composed> Composer::Compose(const ComposeRequest& request, const BlendOpt
   };
   for (size_t i = 0; i < runs.size(); ++i) {
     const PathRun& run = runs[i];
+    if (run.status.code() == StatusCode::kCorruption) return run.status;
     if (run.ids.size() != run.end - run.begin) {
       return Status(StatusCode::kConflict, "document " + Quoted(composed.documents[i].name) +
                                                " changed while it was read; compose again");
@@ -59,6 +65,10 @@ Result<Composed> Composer::Compose(const ComposeRequest& request, const BlendOpt
   }
   if (!request.question.empty() && !runs.empty()) add(request.separator);
   add(request.question);
+  if (known.sources.size() > kMaxBlendSources) {
+    return Status(StatusCode::kInvalidArgument, "request.documents: their KV is in more than " +
+                                                    std::to_string(kMaxBlendSources) + " pieces");
+  }
   PrefixQuery query;
   query.model = request.model;
   query.tokens = composed.tokens;
@@ -80,16 +90,17 @@ Result<std::vector<ComposeDocument>> Composer::DocumentsOf(const ComposeRequest&
       documents.push_back(one);
       continue;
     }
-    CAIRN_ASSIGN_OR_RETURN(
-        const std::vector<Head> heads,
-        deps_.write->access->ReadInOrder({std::string(request.ns), one.name, 0}, kMaxComposed + 1));
+    // Unnamed branches come first, and are no documents.
+    Tree::NameKey from{std::string(request.ns), one.name, one.name.empty() ? UINT64_MAX : 0};
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Head> heads,
+                           deps_.write->access->ReadInOrder(std::move(from), kMaxComposed + 1));
     const size_t before = documents.size();
     for (const Head& head : heads) {
       if (head.ns != request.ns || !head.name.starts_with(one.name)) break;
-      if (head.name.empty()) continue;  // An unnamed branch is no document.
       documents.push_back(
           {.name = head.name, .is_beginning = false, .begin = one.begin, .end = one.end});
     }
+    if (documents.size() > kMaxComposed) break;
     if (documents.size() == before) {
       return Status(StatusCode::kNotFound, "no document's name begins with " + Quoted(one.name));
     }
@@ -132,12 +143,21 @@ Result<PathRun> Composer::Look(const ComposeRequest& request, const ComposeDocum
   return run;
 }
 
-void Composer::AddSpans(const PathRun& run, uint64_t at, std::vector<ContentSpan>* spans) {
+// kInvalidArgument: the document is cut where content begins before, or must not end.
+Status Composer::AddSpans(const ComposeDocument& document, const PathRun& run, uint64_t at,
+                          std::vector<ContentSpan>* spans) {
   for (ContentSpan span : run.spans) {
-    span.begin = std::max(span.begin, run.begin) - run.begin + at;
+    if (span.begin < run.begin || (span.atomic && span.end > run.end)) {
+      return Status(StatusCode::kInvalidArgument,
+                    "document " + Quoted(document.name) + ": [" + std::to_string(run.begin) + ", " +
+                        std::to_string(run.end) + ") cuts the content at [" +
+                        std::to_string(span.begin) + ", " + std::to_string(span.end) + ")");
+    }
+    span.begin = span.begin - run.begin + at;
     span.end = std::min(span.end, run.end) - run.begin + at;
     spans->push_back(span);
   }
+  return Status::Ok();
 }
 
 }  // namespace cairn::engine

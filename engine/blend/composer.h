@@ -27,7 +27,8 @@ class Composer {
   Result<std::vector<ComposeDocument>> DocumentsOf(const ComposeRequest& request);
   Result<PathRun> Look(const ComposeRequest& request, const ComposeDocument& document, uint64_t at,
                        ComposedDocument* composed, std::vector<BlendSource>* sources);
-  static void AddSpans(const PathRun& run, uint64_t at, std::vector<ContentSpan>* spans);
+  static Status AddSpans(const ComposeDocument& document, const PathRun& run, uint64_t at,
+                         std::vector<ContentSpan>* spans);
 
   BlendPlanner& planner_;
   const PrefixFinder::Deps& deps_;

@@ -25,6 +25,9 @@ inline constexpr size_t kPlanRounds = 8;
 // some 1e-5.
 inline constexpr double kThetaTolerance = 1e-3;
 
+// Pieces that are looked at, held or leased while the commit lock is held: less than 1 ms.
+inline constexpr size_t kPiecesAtOnce = 128;
+
 // Positions that are compared with a model's rotation: some ids, so that one that was computed
 // otherwise is noticed, each at positions this far apart at least, so that bases differ.
 inline constexpr size_t kCheckedSamples = 8;

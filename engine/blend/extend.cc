@@ -53,7 +53,7 @@ std::vector<PieceExtender::Side> PieceExtender::SidesOf(std::vector<Piece>* piec
   std::vector<Side> sides;
   for (size_t i = 0; i < pieces->size(); ++i) {
     Piece& piece = (*pieces)[i];
-    if (piece.prefix) continue;
+    if (piece.of_hit || piece.prefix) continue;
     Side side{.piece = &piece,
               .window = SimilarWindow(options_.chunk_tokens, options_.min_match_ratio)};
     if (to_right) {
@@ -99,6 +99,9 @@ Status PieceExtender::Clip(std::vector<Side>* sides, bool to_right) {
     PathRun& run = side.run;
     const uint64_t asked = run.end - run.begin;
     const Node* const node = tree.FindNode(run.node);
+    if (query_.memory_only && !tree.KnowsNode(run.node)) {
+      return Status(StatusCode::kBusy, "a node is not in memory");
+    }
     std::vector<ChunkStretch> exact;
     if (node != nullptr) exact = ExactStretches(tree, *node, run.begin, run.end);
     if (!exact.empty() && to_right && exact.front().begin == run.begin) {
@@ -157,7 +160,7 @@ void PieceExtender::TakeDiffers(Side* side) {
 void PieceExtender::Reach(Side* side, bool to_right) {
   Piece& piece = *side->piece;
   const Piece* const other = side->other;
-  if (other == nullptr || other->prefix || other->node != piece.node ||
+  if (other == nullptr || other->prefix || other->of_hit || other->node != piece.node ||
       other->shift() != piece.shift() || side->limit != (to_right ? other->begin : other->end)) {
     return;
   }
@@ -170,16 +173,19 @@ void PieceExtender::Reach(Side* side, bool to_right) {
   TakeDiffers(side);
 }
 
-// Whether enough of the piece is equal, wherever its window stands.
-bool PieceExtender::IsSimilar(const Piece& piece) const {
-  SimilarWindow window(options_.chunk_tokens, options_.min_match_ratio);
-  const uint64_t length = piece.end - piece.begin;
-  const uint64_t whole = std::min<uint64_t>(options_.chunk_tokens, length);
-  auto differs = piece.differs.begin();
-  for (uint64_t i = 0; i < length; ++i) {
-    const bool equal = differs == piece.differs.end() || *differs != piece.begin + i;
+// Whether enough is equal wherever a window stands that has ids on both sides of `seam`.
+bool PieceExtender::IsSimilarAt(const Piece& piece, uint64_t seam) const {
+  const uint64_t window = options_.chunk_tokens;
+  const uint64_t begin = seam - std::min(seam - piece.begin, window);
+  const uint64_t end = std::min(piece.end, seam + window);
+  // A piece that is shorter than a window counts as a whole.
+  const uint64_t first_whole = std::min(begin + window, piece.end);
+  SimilarWindow similar(window, options_.min_match_ratio);
+  auto differs = std::lower_bound(piece.differs.begin(), piece.differs.end(), begin);
+  for (uint64_t at = begin; at < end; ++at) {
+    const bool equal = differs == piece.differs.end() || *differs != at;
     if (!equal) ++differs;
-    if (!window.Add(equal) && i + 1 >= whole) return false;
+    if (!similar.Add(equal) && at + 1 >= first_whole) return false;
   }
   return true;
 }
@@ -190,14 +196,16 @@ void PieceExtender::JoinNeighbours(std::vector<Piece>* pieces) const {
   std::vector<Piece> joined;
   for (Piece& piece : *pieces) {
     std::sort(piece.differs.begin(), piece.differs.end());
-    if (!joined.empty() && !joined.back().prefix && joined.back().GoesOnAs(piece)) {
-      Piece both = joined.back();
-      both.end = piece.end;
-      both.differs.insert(both.differs.end(), piece.differs.begin(), piece.differs.end());
-      if (IsSimilar(both)) {
-        joined.back() = std::move(both);
-        continue;
-      }
+    if (!joined.empty() && !joined.back().prefix && !joined.back().of_hit &&
+        joined.back().GoesOnAs(piece)) {
+      Piece& before = joined.back();
+      const uint64_t seam = before.end;
+      const size_t differed = before.differs.size();
+      before.end = piece.end;
+      before.differs.insert(before.differs.end(), piece.differs.begin(), piece.differs.end());
+      if (IsSimilarAt(before, seam)) continue;
+      before.end = seam;
+      before.differs.resize(differed);
     }
     joined.push_back(std::move(piece));
   }

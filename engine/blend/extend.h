@@ -62,7 +62,7 @@ class PieceExtender {
   void Look(Side* side, bool to_right) const;
   static void TakeDiffers(Side* side);
   static void Reach(Side* side, bool to_right);
-  bool IsSimilar(const Piece& piece) const;
+  bool IsSimilarAt(const Piece& piece, uint64_t seam) const;
   void JoinNeighbours(std::vector<Piece>* pieces) const;
   static void TrimEnds(Piece* piece);
 

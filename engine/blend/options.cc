@@ -55,8 +55,11 @@ Status CheckSeparators(const BlendOptions& options) {
                std::to_string(kMaxSeparators));
   }
   for (size_t i = 0; i < count; ++i) {
-    if (options.separators[i].empty()) {
-      return Bad("options.separators[" + std::to_string(i) + "] is empty");
+    const size_t tokens = options.separators[i].size();
+    if (tokens == 0) return Bad("options.separators[" + std::to_string(i) + "] is empty");
+    if (tokens > kMaxSeparatorTokens) {
+      return Bad("options.separators[" + std::to_string(i) + "]: " + std::to_string(tokens) +
+                 " ids; at most " + std::to_string(kMaxSeparatorTokens));
     }
   }
   return Status::Ok();
@@ -70,6 +73,10 @@ Status CheckRanges(const BlendOptions& options, uint64_t tokens) {
                  " must lie in order within the " + std::to_string(tokens) + " tokens");
     }
     end = range.end;
+  }
+  if (options.sources.size() > kMaxBlendSources) {
+    return Bad("options.sources: " + std::to_string(options.sources.size()) + "; at most " +
+               std::to_string(kMaxBlendSources));
   }
   end = 0;
   for (const BlendSource& source : options.sources) {

@@ -8,6 +8,7 @@
 #include "engine/blend/constants.h"
 #include "engine/blend/held_parts.h"
 #include "engine/blend/planner.h"
+#include "engine/find/path_match.h"
 #include "engine/tree/memory/path.h"
 
 namespace cairn::engine {
@@ -70,6 +71,11 @@ uint64_t BlendPlanner::TurnedBytes(const ModelSpec& model, std::span<const Resto
   return of_token * tokens;
 }
 
+// Both are of one path, which begins as the prompt does: approximate KV behind an exact prefix.
+bool BlendPlanner::GoesOn(const BlendSegment& before, const BlendSegment& segment) {
+  return before.match == BlendMatch::kPrefix && before.node == segment.node && segment.shift() == 0;
+}
+
 std::vector<RestoreSource> BlendPlanner::SourcesOf(const BlendPlan& plan, Range range) {
   std::vector<RestoreSource> sources;
   auto segment = plan.segments.begin();
@@ -80,11 +86,18 @@ std::vector<RestoreSource> BlendPlanner::SourcesOf(const BlendPlan& plan, Range 
     while (at < end) {
       while (segment->end <= at) ++segment;
       const uint64_t until = std::min(end, segment->end);
-      sources.push_back({.node = segment->node,
-                         .begin = at - segment->begin + segment->source,
-                         .end = until - segment->begin + segment->source,
-                         .shift = segment->shift(),
-                         .foreign = segment->match != BlendMatch::kPrefix});
+      const bool goes_on =
+          segment != plan.segments.begin() && GoesOn(*std::prev(segment), *segment);
+      RestoreSource source{.node = segment->node,
+                           .begin = at - segment->begin + segment->source,
+                           .end = until - segment->begin + segment->source,
+                           .shift = segment->shift(),
+                           .foreign = segment->match != BlendMatch::kPrefix};
+      source.whole = source.foreign && !goes_on;
+      if (goes_on && !sources.empty() && sources.back().end == source.begin) {
+        sources.back().needed_end = source.end;
+      }
+      sources.push_back(source);
       at = until;
     }
   }
@@ -94,10 +107,13 @@ std::vector<RestoreSource> BlendPlanner::SourcesOf(const BlendPlan& plan, Range 
 // The segments of which something is loaded.
 std::vector<BlendSegment> BlendPlanner::NeededOf(const BlendPlan& plan, Range range) {
   std::vector<BlendSegment> needed;
+  auto step = plan.steps.begin();
   for (const BlendSegment& segment : plan.segments) {
     const Range both{std::max(segment.begin, range.begin), std::min(segment.end, range.end)};
     if (segment.match == BlendMatch::kNone || both.begin >= both.end) continue;
-    if (!SourcesOf(plan, both).empty()) needed.push_back(segment);
+    while (step != plan.steps.end() && (!step->loads || step->end <= both.begin)) ++step;
+    if (step == plan.steps.end()) break;
+    if (step->begin < both.end) needed.push_back(segment);
   }
   return needed;
 }
@@ -105,42 +121,54 @@ std::vector<BlendSegment> BlendPlanner::NeededOf(const BlendPlan& plan, Range ra
 // From here on what is needed is true, as long as `hold` lives.
 Status BlendPlanner::HoldPlan(const BlendPlan& plan, std::span<const BlendSegment> needed,
                               PathHold* hold) {
-  std::vector<Content> contents;
   {
+    const Committer::Lock lock(deps_.write->mutex());
+    hold->Begin({});
+  }
+  std::vector<Content> contents;
+  HeldParts parts(deps_.write->tree());
+  for (std::span<const BlendSegment> left = needed; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kPiecesAtOnce));
+    left = left.subspan(some.size());
     TreeNeeds needs;
-    for (const BlendSegment& segment : plan.segments) {
-      if (segment.match != BlendMatch::kNone) {
-        needs.nodes.push_back(static_cast<uint64_t>(segment.node));
-      }
-    }
+    for (const BlendSegment& one : some) needs.nodes.push_back(static_cast<uint64_t>(one.node));
     Committer::Lock lock(deps_.write->mutex());
     CAIRN_RETURN_IF_ERROR(deps_.write->access->Load(needs, &lock));
-    Tree& tree = deps_.write->tree();
-    HeldParts parts(tree);
-    for (const BlendSegment& segment : needed) {
-      const Node* const node = tree.FindNode(static_cast<uint64_t>(segment.node));
-      if (node == nullptr) {
-        return Status(StatusCode::kNotFound, NodeText(segment) + " does not exist any more");
-      }
-      const uint64_t end = segment.source + (segment.end - segment.begin);
-      if (node->model != static_cast<uint64_t>(plan.model) || node->lanes[kTokenLane].end < end) {
-        return Status(StatusCode::kConflict, NodeText(segment) + " does not reach to position " +
-                                                 std::to_string(end) + " any more");
-      }
-      parts.Add(*node, end);
-      contents.push_back(
-          {.run = {.node = node->id,
-                   .begin = segment.source,
-                   .end = end,
-                   .spans = CollectSpans(tree, HeadOfNode(*node), segment.source, end)},
-           .ns_seed = SeedOf(node->ns)});
+    const Tree& tree = deps_.write->tree();
+    for (const BlendSegment& one : some) {
+      CAIRN_RETURN_IF_ERROR(CheckSegment(plan, one, lock));
+      const Node& node = *tree.FindNode(static_cast<uint64_t>(one.node));
+      const uint64_t end = one.source + (one.end - one.begin);
+      parts.Add(node, end);
+      contents.push_back(ContentOf(node, one.source, end, lock));
     }
-    tree.leases().Expire(deps_.write->lifecycle->NowNs());
+    hold->Add(parts.TakeNew(/*with_bytes=*/false));
+  }
+  {
+    const Committer::Lock lock(deps_.write->mutex());
+    deps_.write->tree().leases().Expire(deps_.write->lifecycle->NowNs());
     const bool true_still = IsUnchanged(plan, lock) || IsLeased(plan, lock);
-    hold->Begin(parts.All());
     if (true_still || !CAIRN_KEPT(kStaleHit)) return Status::Ok();
   }
   return Confirm(plan.model, needed, &contents);
+}
+
+Status BlendPlanner::CheckSegment(const BlendPlan& plan, const BlendSegment& segment,
+                                  const Committer::Lock&) const {
+  const Tree& tree = deps_.write->tree();
+  const Node* const node = tree.FindNode(static_cast<uint64_t>(segment.node));
+  if (node == nullptr) {
+    return Status(StatusCode::kNotFound, NodeText(segment) + " does not exist any more");
+  }
+  const uint64_t end = segment.source + (segment.end - segment.begin);
+  if (node->model != static_cast<uint64_t>(plan.model) || node->lanes[kTokenLane].end < end) {
+    return Status(StatusCode::kConflict, NodeText(segment) + " does not reach to position " +
+                                             std::to_string(end) + " any more");
+  }
+  if (segment.match == BlendMatch::kPrefix && FirstApproximate(tree, *node, end) < end) {
+    return Status(StatusCode::kConflict, NodeText(segment) + " has KV that is not exact by now");
+  }
+  return Status::Ok();
 }
 
 bool BlendPlanner::IsUnchanged(const BlendPlan& plan, const Committer::Lock& lock) const {
@@ -151,19 +179,8 @@ bool BlendPlanner::IsUnchanged(const BlendPlan& plan, const Committer::Lock& loc
 
 // A lease ends with the first part that goes.
 bool BlendPlanner::IsLeased(const BlendPlan& plan, const Committer::Lock&) const {
-  if (plan.lease == LeaseId{} || plan.seen.opening != deps_.leases->opening()) return false;
-  const Tree& tree = deps_.write->tree();
-  HeldParts parts(tree);
-  for (const BlendSegment& segment : plan.segments) {
-    if (segment.match == BlendMatch::kNone) continue;
-    const Node* const node = tree.FindNode(static_cast<uint64_t>(segment.node));
-    const uint64_t end = segment.source + (segment.end - segment.begin);
-    if (node == nullptr || node->lanes[kTokenLane].end < end) return false;
-    parts.Add(*node, end);
-  }
-  if (parts.empty()) return false;
-  const LeasedPart first = parts.All().front();
-  return deps_.leases->Holds(plan.lease, first.node, first.position);
+  return plan.lease != LeaseId{} && plan.seen.opening == deps_.leases->opening() &&
+         deps_.leases->Holds(plan.lease, plan.seen.lease_node, plan.seen.lease_position);
 }
 
 Status BlendPlanner::Confirm(ModelId model, std::span<const BlendSegment> needed,
@@ -173,6 +190,7 @@ Status BlendPlanner::Confirm(ModelId model, std::span<const BlendSegment> needed
   CAIRN_RETURN_IF_ERROR(ReadRuns(deps_.reader, runs, /*memory_only=*/false));
   for (size_t i = 0; i < needed.size(); ++i) {
     const Content& content = (*contents)[i];
+    if (content.run.status.code() == StatusCode::kCorruption) return content.run.status;
     BlendSegment now = needed[i];
     SetDigest(content.run.ids, content.run, content.ns_seed, model, &now);
     if (std::equal(now.digest, now.digest + 2, needed[i].digest)) continue;

@@ -12,6 +12,7 @@
 #include "engine/blend/options.h"
 #include "engine/blend/recompute.h"
 #include "engine/find/chunk_stretches.h"
+#include "engine/find/path_match.h"
 #include "engine/restore/plan/restorable.h"
 #include "engine/tree/memory/path.h"
 
@@ -45,7 +46,7 @@ Result<BlendPlan> BlendPlanner::PlanAgain(const PrefixQuery& query, const BlendO
 
 Result<BlendPlan> BlendPlanner::PlanOnce(const PrefixQuery& query, const BlendOptions& options,
                                          bool searches, bool* other_tree) {
-  Draft draft{.query = query, .options = options};
+  Draft draft{.query = query, .options = options, .searches = searches};
   {
     const Committer::Lock lock(deps_.write->mutex());
     draft.before = SeenNow(lock);
@@ -57,7 +58,7 @@ Result<BlendPlan> BlendPlanner::PlanOnce(const PrefixQuery& query, const BlendOp
   draft.plan.position_correction = options.position_correction;
   CAIRN_RETURN_IF_ERROR(searches ? Search(&draft) : TakeSources(&draft));
   std::erase_if(draft.pieces, [&](const Piece& piece) {
-    return !piece.of_hit && piece.end - piece.begin < options.min_tokens;
+    return !piece.of_hit && !piece.prefix && piece.end - piece.begin < options.min_tokens;
   });
   PathHold hold(*deps_.write);
   std::vector<Content> contents;
@@ -66,7 +67,8 @@ Result<BlendPlan> BlendPlanner::PlanOnce(const PrefixQuery& query, const BlendOp
   CAIRN_RETURN_IF_ERROR(CheckPositions(&draft));
   CAIRN_ASSIGN_OR_RETURN(const std::vector<PromptRange> computed, ComputedOf(draft));
   Fill(computed, &draft);
-  *other_tree = !Finish(&draft, &hold);
+  CAIRN_ASSIGN_OR_RETURN(const bool held, Finish(&draft, hold));
+  *other_tree = !held;
   return std::move(draft.plan);
 }
 
@@ -133,11 +135,20 @@ Status BlendPlanner::TakeSources(Draft* draft) {
       ++same;
     }
     if (same == run.end - run.begin) continue;
+    if (run.status.code() == StatusCode::kCorruption) return run.status;
     return Status(StatusCode::kConflict, "options.sources[" + std::to_string(i) +
                                              "] has other tokens from position " +
                                              std::to_string(run.begin + same) + " on");
   }
   return Status::Ok();
+}
+
+// As far as content spans and provenance say, in all groups: what FindPrefix would call exact.
+bool BlendPlanner::BeginsAs(const Draft& draft, const Head& head, uint64_t end) const {
+  const Tree& tree = deps_.write->tree();
+  const PathMatch match = MatchPath(tree, *tree.FindNode(head.node), end, draft.query.spans,
+                                    /*approximate=*/false);
+  return match.matched == end && match.exact == end;
 }
 
 Status BlendPlanner::TakeSource(const BlendSource& source, size_t index, Draft* draft,
@@ -147,7 +158,7 @@ Status BlendPlanner::TakeSource(const BlendSource& source, size_t index, Draft* 
   Committer::Lock lock(deps_.write->mutex());
   const auto branch = static_cast<uint64_t>(source.branch);
   const Tree& tree = deps_.write->tree();
-  if (draft->query.memory_only && tree.FindHead(branch) == nullptr && tree.KnowsHead(branch)) {
+  if (draft->query.memory_only && !tree.KnowsHead(branch)) {
     return Status(StatusCode::kBusy, name + " is not in memory");
   }
   CAIRN_ASSIGN_OR_RETURN(const Head* const head,
@@ -168,7 +179,7 @@ Status BlendPlanner::TakeSource(const BlendSource& source, size_t index, Draft* 
     return Status(StatusCode::kEvicted,
                   name + " has no exact KV of position " + std::to_string(lacks));
   }
-  const bool prefix = source.begin == 0 && source.at == 0;
+  const bool prefix = source.begin == 0 && source.at == 0 && BeginsAs(*draft, *head, source.end);
   draft->pieces.push_back({.begin = source.at,
                            .end = source.at + (source.end - source.begin),
                            .node = head->node,
@@ -202,10 +213,7 @@ Result<std::vector<PromptRange>> BlendPlanner::ComputedOf(const Draft& draft) {
   const Piece& last =
       draft.pieces.size() > 1 && draft.pieces[1].of_hit ? draft.pieces[1] : draft.pieces.front();
   Committer::Lock lock(deps_.write->mutex());
-  if (!draft.query.memory_only) {
-    CAIRN_RETURN_IF_ERROR(
-        deps_.write->access->Load({.branches = {}, .nodes = {last.node}, .names = {}}, &lock));
-  }
+  CAIRN_RETURN_IF_ERROR(LoadNodes(draft, {&last, 1}, &lock));
   const Tree& tree = deps_.write->tree();
   const Node* const node = tree.FindNode(last.node);
   if (node == nullptr) return computed;  // It was dropped, which Finish notices.

@@ -61,6 +61,7 @@ class BlendPlanner {
   struct Draft {
     const PrefixQuery& query;
     const BlendOptions& options;
+    bool searches = true;  // Else its pieces are options.sources.
     std::shared_ptr<const ModelSpec> model{};
     BlendPlan::Seen before{};     // The tree that pieces are looked for in.
     uint64_t matched = 0;         // PrefixHit::matched
@@ -80,6 +81,7 @@ class BlendPlanner {
   Status Search(Draft* draft);
   Status TakeSources(Draft* draft);
   Status TakeSource(const BlendSource& source, size_t index, Draft* draft, PathRun* run);
+  bool BeginsAs(const Draft& draft, const Head& head, uint64_t end) const;
   Status CheckPositions(Draft* draft);
   // The tokens that are computed. REQUIRES: the pieces are held.
   Result<std::vector<PromptRange>> ComputedOf(const Draft& draft);
@@ -92,15 +94,22 @@ class BlendPlanner {
   Status CheckShift(const Draft& draft, const Piece& piece, const Committer::Lock& lock) const;
   Status Compare(Draft* draft, std::vector<Content>* contents);
   // False: what was held is gone.
-  bool Finish(Draft* draft, PathHold* hold);
+  Result<bool> Finish(Draft* draft, const PathHold& hold);
+  Result<bool> LeaseAll(Draft* draft, const PathHold& hold);
+  Status LoadNodes(const Draft& draft, std::span<const Piece> pieces, Committer::Lock* lock) const;
+  Content ContentOf(const Node& node, uint64_t begin, uint64_t end,
+                    const Committer::Lock& lock) const;
 
   // --- plan_restore.cc
   Result<std::shared_ptr<const ModelSpec>> CheckPlan(const BlendPlan& plan) const;
+  static bool GoesOn(const BlendSegment& before, const BlendSegment& segment);
   static std::vector<RestoreSource> SourcesOf(const BlendPlan& plan, Range range);
   static std::vector<BlendSegment> NeededOf(const BlendPlan& plan, Range range);
   // Bytes of keys that are turned.
   static uint64_t TurnedBytes(const ModelSpec& model, std::span<const RestoreSource> sources);
   Status HoldPlan(const BlendPlan& plan, std::span<const BlendSegment> needed, PathHold* hold);
+  Status CheckSegment(const BlendPlan& plan, const BlendSegment& segment,
+                      const Committer::Lock& lock) const;
   bool IsUnchanged(const BlendPlan& plan, const Committer::Lock& lock) const;
   bool IsLeased(const BlendPlan& plan, const Committer::Lock& lock) const;
   Status Confirm(ModelId model, std::span<const BlendSegment> needed,

@@ -12,6 +12,7 @@
 #include "base/codec/rotary.h"
 #include "base/core/text.h"
 #include "engine/blend/constants.h"
+#include "engine/blend/options.h"
 
 namespace cairn::engine {
 
@@ -100,7 +101,10 @@ Result<bool> PositionCheck::Check(const ModelSpec& model, ModelId id, const Pref
     }
     if (open.empty()) return known.any_checked;
   }
-  const std::vector<Sample> samples = SamplesOf(query, pieces);
+  // Behind content an index is not the position by which keys are turned.
+  const bool to_spans = HasSeveralPositions(model) && !query.spans.empty();
+  const uint64_t limit = to_spans ? query.spans.front().begin : query.tokens.size();
+  const std::vector<Sample> samples = SamplesOf(query, pieces, limit);
   for (const PlaneKey& key : open) {
     if (samples.empty()) break;
     const Keys keys = ReadKeys(model, key, samples, query.memory_only);
@@ -113,9 +117,11 @@ Result<bool> PositionCheck::Check(const ModelSpec& model, ModelId id, const Pref
   return known.any_checked;
 }
 
-// Pairs of equal ids, the farthest apart first. What stands in content spans is more than its id.
+// Pairs of equal ids before the limit, the farthest apart first. What stands in content spans is
+// more than its id.
 std::vector<PositionCheck::Sample> PositionCheck::SamplesOf(const PrefixQuery& query,
-                                                            std::span<const Piece> pieces) {
+                                                            std::span<const Piece> pieces,
+                                                            uint64_t limit) {
   struct Ends {
     Place first, last;
   };
@@ -124,7 +130,8 @@ std::vector<PositionCheck::Sample> PositionCheck::SamplesOf(const PrefixQuery& q
   for (const Piece& piece : pieces) {
     auto differs = piece.differs.begin();
     auto span = query.spans.begin();
-    for (uint64_t at = piece.begin; at < piece.end && looked_at < kCheckedIds; ++at) {
+    for (uint64_t at = piece.begin; at < std::min(piece.end, limit) && looked_at < kCheckedIds;
+         ++at) {
       ++looked_at;
       if (differs != piece.differs.end() && *differs == at) {
         ++differs;
@@ -261,30 +268,37 @@ std::string PositionCheck::FitOf(const LayerGroup& group, size_t plane,
   return {};
 }
 
+std::string PositionCheck::NameOf(const ModelSpec& model, const PlaneKey& key) {
+  const LayerGroup& group = model.groups[key.group];
+  return "group " + Quoted(group.name) + ", plane " + Quoted(group.planes[key.plane].name);
+}
+
+void PositionCheck::LeaveOut(const ModelSpec& model, const PlaneKey& key, Known* known) const {
+  if (!known->decided.insert(key).second) return;
+  tell_("positions of " + NameOf(model, key) + " of model " + Quoted(model.identity.name) +
+        " are not checked: it does not begin with the model's first layer");
+}
+
 void PositionCheck::Decide(const ModelSpec& model, const PlaneKey& key,
                            std::span<const Sample> samples, const Keys& keys, Known* known) {
   const LayerGroup& group = model.groups[key.group];
-  const std::string name =
-      "group " + Quoted(group.name) + ", plane " + Quoted(group.planes[key.plane].name);
   double largest = 0;
   switch (Compare(group, key.plane, samples, keys, &largest)) {
     case Verdict::kNothingCompared: return;
-    case Verdict::kOtherLayer:
-      if (known->decided.insert(key).second) {
-        tell_("positions of " + name + " of model " + Quoted(model.identity.name) +
-              " are not checked: it does not begin with the model's first layer");
-      }
-      return;
+    case Verdict::kOtherLayer: return LeaveOut(model, key, known);
     case Verdict::kTurns:
       known->decided.insert(key);
       known->any_checked = true;
       return;
     case Verdict::kDoesNotTurn: break;
   }
-  std::string text = "positions: stored keys of " + name +
+  const std::string fit = FitOf(group, key.plane, samples, keys);
+  // Only the first group of a whole model surely begins with its first layer.
+  const bool may_be_later = key.group != 0 || model.shard.layer_begin != 0;
+  if (fit.empty() && may_be_later) return LeaveOut(model, key, known);
+  std::string text = "positions: stored keys of " + NameOf(model, key) +
                      " do not turn into each other as the model says; they differ by " +
                      NumberText(largest) + " of their length";
-  const std::string fit = FitOf(group, key.plane, samples, keys);
   if (!fit.empty()) text += "; " + fit;
   if (known->mismatch.ok()) failed_->fetch_add(1, std::memory_order_relaxed);
   known->mismatch = Status(StatusCode::kModelMismatch, text);

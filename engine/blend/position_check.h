@@ -72,13 +72,16 @@ class PositionCheck {
     std::vector<std::vector<float>> from{}, to{};
   };
 
-  static std::vector<Sample> SamplesOf(const PrefixQuery& query, std::span<const Piece> pieces);
+  static std::vector<Sample> SamplesOf(const PrefixQuery& query, std::span<const Piece> pieces,
+                                       uint64_t limit);
   Keys ReadKeys(const ModelSpec& model, const PlaneKey& key, std::span<const Sample> samples,
                 bool memory_only);
   static Verdict Compare(const LayerGroup& group, size_t plane, std::span<const Sample> samples,
                          const Keys& keys, double* largest);
   static std::string FitOf(const LayerGroup& group, size_t plane, std::span<const Sample> samples,
                            const Keys& keys);
+  static std::string NameOf(const ModelSpec& model, const PlaneKey& key);
+  void LeaveOut(const ModelSpec& model, const PlaneKey& key, Known* known) const;
   void Decide(const ModelSpec& model, const PlaneKey& key, std::span<const Sample> samples,
               const Keys& keys, Known* known);
 

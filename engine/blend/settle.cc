@@ -3,8 +3,9 @@
 // The end of a plan: its pieces are held, so that nothing takes their content, and compared again
 // if something may have been taken since they were found.
 #include <algorithm>
-#include <mutex>
+#include <utility>
 
+#include "engine/blend/constants.h"
 #include "engine/blend/held_parts.h"
 #include "engine/blend/options.h"
 #include "engine/blend/planner.h"
@@ -16,6 +17,10 @@
 namespace cairn::engine {
 
 namespace {
+
+bool IsOfQuery(const PrefixQuery& query, std::string_view ns) {
+  return ns == query.ns || std::find(query.also.begin(), query.also.end(), ns) != query.also.end();
+}
 
 // The ids of the run are equal to the query's, or differ, as the piece says.
 bool IsAsFound(const PrefixQuery& query, const Piece& piece, const PathRun& run) {
@@ -35,6 +40,7 @@ bool BlendPlanner::IsThere(const Draft& draft, const Piece& piece, const Committ
   const Tree& tree = deps_.write->tree();
   const Node* const node = tree.FindNode(piece.node);
   if (node == nullptr || node->model != static_cast<uint64_t>(draft.query.model)) return false;
+  if (draft.searches && !IsOfQuery(draft.query, node->ns)) return false;
   if (piece.of_hit) {
     const PathMatch match =
         MatchPath(tree, *node, draft.matched, draft.query.spans, draft.query.approximate);
@@ -49,11 +55,15 @@ bool BlendPlanner::IsThere(const Draft& draft, const Piece& piece, const Committ
 // kInvalidArgument: keys of the piece cannot be turned to where it stands in the prompt.
 Status BlendPlanner::CheckShift(const Draft& draft, const Piece& piece,
                                 const Committer::Lock&) const {
-  if (piece.shift() == 0 || !draft.options.position_correction) return Status::Ok();
-  CAIRN_RETURN_IF_ERROR(CheckTurnable(*draft.model));
+  if (piece.of_hit || !draft.options.position_correction) return Status::Ok();
+  if (piece.shift() != 0) CAIRN_RETURN_IF_ERROR(CheckTurnable(*draft.model));
   if (!HasSeveralPositions(*draft.model)) return Status::Ok();
   const Tree& tree = deps_.write->tree();
   const Head head = HeadOfNode(*tree.FindNode(piece.node));
+  if (piece.shift() == 0) {  // The same content before it moves its positions alike.
+    const auto before = CollectSpans(tree, head, 0, piece.begin);
+    if (FirstOtherSpan(before, draft.query.spans, piece.begin) == piece.begin) return Status::Ok();
+  }
   const bool here = !draft.query.spans.empty() && draft.query.spans.front().begin < piece.end;
   if (!here && CollectSpans(tree, head, 0, piece.source_end()).empty()) return Status::Ok();
   return Status(StatusCode::kInvalidArgument,
@@ -64,33 +74,61 @@ Status BlendPlanner::CheckShift(const Draft& draft, const Piece& piece,
 }
 
 Status BlendPlanner::HoldPieces(Draft* draft, std::vector<Content>* contents, PathHold* hold) {
-  TreeNeeds needs;
-  for (const Piece& piece : draft->pieces) needs.nodes.push_back(piece.node);
-  Committer::Lock lock(deps_.write->mutex());
-  if (!draft->query.memory_only) CAIRN_RETURN_IF_ERROR(deps_.write->access->Load(needs, &lock));
-  const Tree& tree = deps_.write->tree();
+  {
+    const Committer::Lock lock(deps_.write->mutex());
+    hold->Begin({});
+  }
   std::vector<Piece> there;
-  HeldParts parts(tree);
-  for (Piece& piece : draft->pieces) {
-    if (!IsThere(*draft, piece, lock)) {
-      draft->plan.complete = false;
-      continue;
+  HeldParts parts(deps_.write->tree());
+  for (std::span<Piece> left = draft->pieces; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kPiecesAtOnce));
+    left = left.subspan(some.size());
+    Committer::Lock lock(deps_.write->mutex());
+    CAIRN_RETURN_IF_ERROR(LoadNodes(*draft, some, &lock));
+    const Tree& tree = deps_.write->tree();
+    for (Piece& piece : some) {
+      if (!IsThere(*draft, piece, lock)) {
+        draft->plan.complete = false;
+        continue;
+      }
+      CAIRN_RETURN_IF_ERROR(CheckShift(*draft, piece, lock));
+      const Node& node = *tree.FindNode(piece.node);
+      parts.Add(node, piece.source_end());
+      contents->push_back(ContentOf(node, piece.source, piece.source_end(), lock));
+      there.push_back(std::move(piece));
     }
-    CAIRN_RETURN_IF_ERROR(CheckShift(*draft, piece, lock));
-    const Node& node = *tree.FindNode(piece.node);
-    parts.Add(node, piece.source_end());
-    contents->push_back(
-        {.run = {.node = piece.node,
-                 .begin = piece.source,
-                 .end = piece.source_end(),
-                 .spans = CollectSpans(tree, HeadOfNode(node), piece.source, piece.source_end())},
-         .ns_seed = SeedOf(node.ns)});
-    there.push_back(std::move(piece));
+    hold->Add(parts.TakeNew(/*with_bytes=*/false));
   }
   draft->pieces = std::move(there);
-  hold->Begin(parts.All());
+  const Committer::Lock lock(deps_.write->mutex());
   draft->plan.seen = SeenNow(lock);
   return Status::Ok();
+}
+
+// kBusy with memory_only where one is not in memory.
+Status BlendPlanner::LoadNodes(const Draft& draft, std::span<const Piece> pieces,
+                               Committer::Lock* lock) const {
+  if (!draft.query.memory_only) {
+    TreeNeeds needs;
+    for (const Piece& piece : pieces) needs.nodes.push_back(piece.node);
+    return deps_.write->access->Load(needs, lock);
+  }
+  for (const Piece& piece : pieces) {
+    if (!deps_.write->tree().KnowsNode(piece.node)) {
+      return Status(StatusCode::kBusy, "a node is not in memory");
+    }
+  }
+  return Status::Ok();
+}
+
+BlendPlanner::Content BlendPlanner::ContentOf(const Node& node, uint64_t begin, uint64_t end,
+                                              const Committer::Lock&) const {
+  const Tree& tree = deps_.write->tree();
+  return {.run = {.node = node.id,
+                  .begin = begin,
+                  .end = end,
+                  .spans = CollectSpans(tree, HeadOfNode(node), begin, end)},
+          .ns_seed = SeedOf(node.ns)};
 }
 
 // From here on content stays as it is. A writer's changes are counted; where nothing counts them
@@ -131,24 +169,56 @@ Status BlendPlanner::Compare(Draft* draft, std::vector<Content>* contents) {
   return Status::Ok();
 }
 
-bool BlendPlanner::Finish(Draft* draft, PathHold* hold) {
+// The lease is granted with some of its parts, and extended by the others.
+Result<bool> BlendPlanner::Finish(Draft* draft, const PathHold& hold) {
+  BlendPlan& plan = draft->plan;
+  const Result<bool> held = LeaseAll(draft, hold);
+  const bool failed = !held.ok() || !*held;
+  if (failed && plan.lease != LeaseId{}) static_cast<void>(deps_.leases->Release(plan.lease));
+  return held;
+}
+
+Result<bool> BlendPlanner::LeaseAll(Draft* draft, const PathHold& hold) {
+  BlendPlan& plan = draft->plan;
   const uint64_t now_ns = deps_.write->lifecycle->NowNs();
+  const bool wanted = draft->query.lease_ns != 0 && CAIRN_KEPT(kLeaseOfHit);
+  bool has_room = true;
+  HeldParts parts(deps_.write->tree());
+  for (std::span<const Piece> left = draft->pieces; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kPiecesAtOnce));
+    left = left.subspan(some.size());
+    Committer::Lock lock(deps_.write->mutex());
+    CAIRN_RETURN_IF_ERROR(LoadNodes(*draft, some, &lock));
+    const Tree& tree = deps_.write->tree();
+    for (const Piece& piece : some) {
+      const Node* const node = tree.FindNode(piece.node);
+      if (node == nullptr) return false;  // Dropped: the next plan is without it.
+      parts.Add(*node, piece.source_end());
+    }
+    if (!wanted || !has_room) continue;
+    const std::vector<LeasedPart> all = parts.TakeNew(/*with_bytes=*/true);
+    if (all.empty()) continue;
+    if (plan.lease == LeaseId{}) {
+      plan.lease =
+          deps_.leases->Grant(all, LeaseTable::EndsWith::kAnyPart, now_ns, draft->query.lease_ns);
+      plan.seen.lease_node = all.front().node;
+      plan.seen.lease_position = all.front().position;
+      has_room = plan.lease != LeaseId{};
+    } else {
+      has_room = deps_.leases->Extend(plan.lease, all);
+      if (!has_room && !IsLeased(plan, lock)) return false;  // A part of it was dropped.
+    }
+  }
+  if (!has_room && plan.lease != LeaseId{}) {  // Part of it would be none.
+    static_cast<void>(deps_.leases->Release(std::exchange(plan.lease, LeaseId{})));
+  }
   const Committer::Lock lock(deps_.write->mutex());
-  const Tree& tree = deps_.write->tree();
-  if (!hold->Covers(tree.generation())) return false;
-  HeldParts parts(tree);
-  for (const Piece& piece : draft->pieces) {
-    const Node* const node = tree.FindNode(piece.node);
-    if (node == nullptr) return false;  // Dropped: the next plan is without it.
-    parts.Add(*node, piece.source_end());
-  }
-  if (draft->query.lease_ns != 0 && !parts.empty() && CAIRN_KEPT(kLeaseOfHit)) {
-    draft->plan.lease = deps_.leases->Grant(parts.All(), LeaseTable::EndsWith::kAnyPart, now_ns,
-                                            draft->query.lease_ns);
-  }
-  draft->plan.seen = SeenNow(lock);
-  hold->End();
-  return true;
+  if (plan.lease != LeaseId{} && !IsLeased(plan, lock)) return false;
+  BlendPlan::Seen seen = SeenNow(lock);
+  seen.lease_node = plan.seen.lease_node;
+  seen.lease_position = plan.seen.lease_position;
+  plan.seen = seen;
+  return hold.Covers(deps_.write->tree().generation());
 }
 
 }  // namespace cairn::engine

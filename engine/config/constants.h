@@ -97,7 +97,7 @@ inline constexpr uint64_t kReuseShareOfTree = 4, kReuseShare = 16;
 // Prefixes get this share of their common memory; keys of objects get the rest.
 inline constexpr uint64_t kPrefixShare = 2;
 inline constexpr uint64_t kReadBuffersShare = 8;
-inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 16u << 20;
+inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 64u << 20;
 inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;
 inline constexpr uint64_t kPageFloorShare = 4;
 inline constexpr uint64_t kIngestShare = 8;

@@ -12,6 +12,7 @@
 
 #include "base/core/mutation.h"
 #include "engine/commit/write_deps.h"
+#include "engine/find/constants.h"
 
 namespace cairn::engine {
 
@@ -19,8 +20,10 @@ class PathHold {
  public:
   explicit PathHold(const WriteDeps& write) : write_(write) {}
   ~PathHold() {
-    const std::lock_guard lock(write_.mutex());
-    End();
+    for (bool ended = lease_ == 0; !ended;) {
+      const std::lock_guard lock(write_.mutex());
+      ended = write_.tree().leases().ReleaseSome(lease_, kLeasedAtOnce);
+    }
   }
   PathHold(const PathHold&) = delete;
   PathHold& operator=(const PathHold&) = delete;
@@ -31,6 +34,13 @@ class PathHold {
     generation_ = write_.tree().generation();
     rolled_back_ = write_.committer->rolled_back();
     if (parts.empty() || !CAIRN_KEPT(kLeaseOfHit)) return;
+    lease_ = write_.tree().leases().Grant(parts, UINT64_MAX);
+  }
+  // Holds these as well. REQUIRES: it has begun.
+  void Add(std::span<const LeasedPart> parts) {
+    if (parts.empty() || !CAIRN_KEPT(kLeaseOfHit)) return;
+    // A lease of which everything was dropped is over.
+    if (lease_ != 0 && write_.tree().leases().Extend(lease_, parts)) return;
     lease_ = write_.tree().leases().Grant(parts, UINT64_MAX);
   }
   // What the tree of that generation says is what it said when this began. A writer's has another

@@ -13,23 +13,6 @@ namespace cairn::engine {
 
 namespace {
 
-// Searches the path below `limit`. What a node has behind where its child leaves is of other
-// branches.
-uint64_t FirstApproximate(const Tree& tree, const Node& end, uint64_t limit) {
-  const Node* child = nullptr;
-  for (const Node* node = &end; node != nullptr; node = tree.OnPath(node->parent)) {
-    for (size_t i = kTokenLane + 1; i < node->lanes.size(); ++i) {
-      const uint64_t left_at = child == nullptr ? limit : child->lanes[i].start;
-      for (const Extent& extent : node->lanes[i].extents) {
-        if (extent.begin >= std::min(limit, left_at)) break;
-        if (!extent.exact && !extent.place.absent()) limit = extent.begin;
-      }
-    }
-    child = node;
-  }
-  return limit;
-}
-
 // Where a branch may end, at or before `position`.
 uint64_t OutsideAtomic(std::span<const ContentSpan> spans, uint64_t position) {
   for (const ContentSpan& span : spans) {
@@ -77,6 +60,23 @@ void FindRestorable(const PathView& path, const Node& on, PathMatch* match) {
 }
 
 }  // namespace
+
+// Searches the path below `limit`. What a node has behind where its child leaves is of other
+// branches.
+uint64_t FirstApproximate(const Tree& tree, const Node& end, uint64_t limit) {
+  const Node* child = nullptr;
+  for (const Node* node = &end; node != nullptr; node = tree.OnPath(node->parent)) {
+    for (size_t i = kTokenLane + 1; i < node->lanes.size(); ++i) {
+      const uint64_t left_at = child == nullptr ? limit : child->lanes[i].start;
+      for (const Extent& extent : node->lanes[i].extents) {
+        if (extent.begin >= std::min(limit, left_at)) break;
+        if (!extent.exact && !extent.place.absent()) limit = extent.begin;
+      }
+    }
+    child = node;
+  }
+  return limit;
+}
 
 const Node* NodeOf(const Tree& tree, const Node* node, uint64_t position) {
   while (node->lanes[kTokenLane].start >= position) node = tree.OnPath(node->parent);

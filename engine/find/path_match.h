@@ -30,6 +30,10 @@ PathMatch MatchPath(const Tree& tree, const Node& node, uint64_t position,
 // The node of the path that the last of `position` tokens lies on. REQUIRES: `position` is not 0.
 const Node* NodeOf(const Tree& tree, const Node* node, uint64_t position);
 
+// The first position below `limit`, in any group, of KV on this path that is not exact; `limit` if
+// there is none.
+uint64_t FirstApproximate(const Tree& tree, const Node& end, uint64_t limit);
+
 // The raw bytes that a lease of the node counts: those on the node itself. The lease holds the
 // nodes above it as well. Their bytes are not counted: most leases share them.
 uint64_t BytesBelow(const Tree& tree, const Node& node, uint64_t position);

@@ -35,6 +35,7 @@ Status ReadRuns(Reader* reader, std::span<PathRun* const> runs, bool memory_only
     }
     if (!MayHaveMoved(read) && read.code() != StatusCode::kCorruption) return read;
     runs[i]->ids.clear();
+    runs[i]->status = read;
   }
   return Status::Ok();
 }

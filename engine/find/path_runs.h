@@ -16,13 +16,15 @@ namespace cairn::engine {
 struct PathRun {
   uint64_t node = 0;            // The path that ends with it...
   uint64_t begin = 0, end = 0;  // ...and positions of that.
-  std::vector<TokenId> ids{};  // Those of all positions. Empty: not read, or not readable any more.
+  // Those of all positions. Empty: not read, or why not says the status.
+  std::vector<TokenId> ids{};
+  Status status{};  // It is damaged, or has moved meanwhile.
   // Those that the range touches, as the tree had them. The caller collects them.
   std::vector<ContentSpan> spans{};
 };
 
-// Reads the ids of all runs together. What moved or is damaged meanwhile stays empty. kBusy with
-// memory_only, kIoError, kOutOfMemory.
+// Reads the ids of all runs together. What moved or is damaged meanwhile stays empty, with a status
+// of its own. kBusy with memory_only, kIoError, kOutOfMemory.
 Status ReadRuns(Reader* reader, std::span<PathRun* const> runs, bool memory_only);
 
 // Whether id and content at position `source` of the run are those at `position` of the query.

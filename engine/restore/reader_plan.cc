@@ -95,6 +95,7 @@ Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::vector<Pinned>* pi
   }
   CAIRN_RETURN_IF_ERROR(CheckRoomForTokens(item->request, plan));
   CAIRN_RETURN_IF_ERROR(CheckProgress(*item));
+  if (sources.size() > 1) MergePlans(&plan);
   plan.turns_keys = item->turns_keys;
   run->plan = std::move(plan);
   run->outcome.ticket = item->ticket;

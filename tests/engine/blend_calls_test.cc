@@ -54,6 +54,10 @@ TEST_P(BlendCallsTest, BadOptionsAreRefusedByName) {
   refuses("options.chunk_tokens is 0", [](O* o) { o->chunk_tokens = 0; });
   refuses("options.align_tokens is 0", [](O* o) { o->align_tokens = 0; });
   refuses("options.separators[1] is empty", [](O* o) { o->separators = {{1}, {}}; });
+  refuses("options.separators[0]: 65 ids; at most 64",
+          [](O* o) { o->separators = {std::vector<TokenId>(65)}; });
+  refuses("options.sources: 65537; at most 65536",
+          [](O* o) { o->sources.resize(kMaxBlendSources + 1); });
   refuses("options.separators: 65; at most 64",
           [](O* o) { o->separators.assign(65, std::vector<TokenId>{1}); });
   for (const std::vector<PromptRange>& ranges :
@@ -164,6 +168,23 @@ TEST_P(BlendCallsTest, ContentBeforeKeysOfSeveralPositionsIsRefused) {
                "several positions");
 }
 
+// The index is the same, and the position by which keys were turned is not.
+TEST_P(BlendCallsTest, ContentBeforeAPieceThatIsNotMovedIsRefusedToo) {
+  spec_.identity.name = "sections";
+  spec_.groups[0].planes[0].rotary.width = 4;
+  spec_.groups[0].planes[0].rotary.sections = {1, 1};
+  model_ = Register(spec_);
+  const std::vector<ContentSpan> spans = {{.begin = 5, .end = 9, .hash = {1, 2}}};
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "seen", .ns = "docs"}));
+  ASSERT_OK(Append(branch, Joined({Tokens(100, 4), doc_}), kSeed, spans));
+  PrefixQuery query = QueryOf(doc_);
+  const std::vector<TokenId> prompt = Joined({Tokens(100, 3), doc_});
+  query.tokens = prompt;
+  EXPECT_FAILS(PlanStatus(query), StatusCode::kInvalidArgument, "several positions");
+  query.spans = spans;  // Other tokens around the same content.
+  EXPECT_OK(PlanStatus(query));
+}
+
 // ---------------------------------------------------------------- known sources
 
 TEST_P(BlendCallsTest, KnownSourcesAreTakenWithoutASearch) {
@@ -204,7 +225,92 @@ TEST_P(BlendCallsTest, ASourceThatIsNotWhatItWasIsAnError) {
   EXPECT_FAILS(refused(whole, prompt_), StatusCode::kModelMismatch, "of another model");
 }
 
+TEST_P(BlendCallsTest, ASourceIsAPrefixOnlyWhereAllGroupsAreExact) {
+  spec_.identity.name = "drafts";
+  LayerGroup drafts = spec_.groups[0];
+  drafts.name = "drafts";
+  drafts.optional = true;
+  spec_.groups.push_back(drafts);
+  model_ = Register(spec_);
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "a", .ns = "docs"}));
+  KvSet kv(spec_, Layout::kContiguous, 0, 600);
+  kv.Write(kSeed, 0, 600);
+  ASSERT_OK(branch.AppendSync(MakeDelta(doc_, kv.View({{0, 600}, {0, 0}}))));
+  BlendOptions options;
+  options.sources = {{branch.id(), 0, 40, 0}};
+  EXPECT_EQ("p40@0 -600", SegmentsOf(PlanOf(doc_, options))) << "a prefix has any length";
+  const GroupView drafted[] = {kv.pool(1).View(0, 600)};
+  ASSERT_OK(branch.Fill({.groups = drafted}, {.exact = false}));
+  options.sources = {{branch.id(), 0, 400, 0}};
+  const BlendPlan plan = PlanOf(doc_, options);
+  EXPECT_EQ("f400@0 -600", SegmentsOf(plan));
+  EXPECT_LT(plan.exact, 400u);
+}
+
+TEST_P(BlendCallsTest, ADroppedSourceIsNotFoundWithoutTheDisk) {
+  PrefixQuery query = QueryOf(prompt_);
+  query.memory_only = true;
+  BlendOptions options;
+  options.sources = {{branch_.id(), 0, 600, 77}};
+  EXPECT_OK(PlanStatus(query, options));
+  ASSERT_OK(branch_.Drop());
+  EXPECT_FAILS(PlanStatus(query, options), StatusCode::kNotFound);
+}
+
 // ---------------------------------------------------------------- plans that grow old
+
+TEST_P(BlendCallsTest, AnExactPrefixThatIsApproximateByNowIsAConflict) {
+  const BlendPlan plan = PlanOf(doc_);
+  ASSERT_OK(branch_.Rewind(0));
+  ASSERT_OK(Append(branch_, doc_, kSeed, {}, /*exact=*/false));
+  EXPECT_FAILS(RestoreStatus(plan), StatusCode::kConflict, "is not exact by now");
+}
+
+// A node of a fork that has KV alone, of positions before its own.
+TEST_P(BlendCallsTest, ALeaseKeepsKvThatAForkFilledIn) {
+  ASSERT_OK(store_.SetNamespace(
+      "small", {.max_bytes = 400'000, .evict = Evict::kKv, .index = Index::kChunks}));
+  const std::vector<TokenId> ids = Tokens(1000, 5);
+  ASSERT_OK_ASSIGN(Branch bare, store_.CreateBranch(model_, {.name = "bare", .ns = "small"}));
+  ASSERT_OK(bare.AppendSync(MakeDelta(ids)));
+  ASSERT_OK_ASSIGN(Branch fork, bare.ForkAt(1000, {.name = "fork", .ns = "small"}));
+  KvSet kv(spec_, Layout::kContiguous, 0, 1000);
+  kv.Write(kSeed, 0, 1000);
+  ASSERT_OK(fork.Fill(*kv.View(0, 1000)));
+  const std::vector<TokenId> prompt = Joined({Tokens(50, 8), ids});
+  PrefixQuery query = QueryOf(prompt, "small");
+  query.lease_ns = kMinute;
+  const BlendPlan plan = PlanOf(query);
+  EXPECT_EQ("-50 f1050@0", SegmentsOf(plan));
+  ASSERT_NE(LeaseId{}, plan.lease);
+  for (uint64_t i = 0; i < 12; ++i)
+    Make("new-" + std::to_string(i), Tokens(1000, 100 + i), "small");
+  EXPECT_GT(store_.Metrics().evicted_bytes, 0u);
+  ExpectRestores(plan);
+}
+
+// Nodes that leave memory while a plan is made are no other tree.
+TEST_P(BlendCallsTest, APlanOfManyPiecesNeedsLittleMemoryForTheTree) {
+  std::vector<std::vector<TokenId>> docs;
+  for (uint64_t i = 0; i < 300; ++i) {
+    docs.push_back(Tokens(80, 1000 + i));
+    Make("doc-" + std::to_string(i), docs.back(), "docs");
+  }
+  ASSERT_OK(store_.Compact());
+  Options options = FindingOptions();
+  options.tree_memory_bytes = 1 << 14;
+  WorldTest::Reopen(options);
+  const std::vector<TokenId> prompt = Joined({Tokens(30, 8), Joined(docs)});
+  PrefixQuery query = QueryOf(prompt);
+  query.lease_ns = kMinute;
+  const BlendPlan plan = PlanOf(query);
+  EXPECT_TRUE(plan.complete);
+  EXPECT_NE(LeaseId{}, plan.lease);
+  EXPECT_EQ(300 * (80 - 16 - 2) + 1u, plan.load_tokens);
+  ExpectRestores(plan);
+  ASSERT_OK(store_.Release(plan.lease));
+  EXPECT_EQ(0u, store_.Metrics().leases);
+}
 
 TEST_P(BlendCallsTest, AnOldPlanIsComparedAgain) {
   const BlendPlan plan = PlanOf(prompt_);
@@ -240,6 +346,33 @@ TEST_P(BlendCallsTest, ALeaseKeepsWhatIsLoaded) {
   const Status status = RestoreStatus(plan);
   EXPECT_TRUE(status.code() == StatusCode::kNotFound || status.code() == StatusCode::kConflict)
       << status.ToString();
+}
+
+// A lease counts what it holds once, however many pieces share a node.
+TEST_P(BlendCallsTest, ALeaseOfManyPiecesCountsADocumentOnce) {
+  Options options = FindingOptions();
+  options.max_leased_bytes = 3 * 600 * (spec_.token_bytes() + 4) / 2;
+  WorldTest::Reopen(options);
+  BlendOptions pieces;
+  std::vector<TokenId> prompt;
+  for (uint64_t i = 0; i < 300; ++i) {
+    pieces.sources.push_back({branch_.id(), 100, 180, prompt.size() + 5});
+    const std::vector<TokenId> part = Joined({Tokens(5, i), Part(doc_, 100, 180)});
+    prompt.insert(prompt.end(), part.begin(), part.end());
+  }
+  PrefixQuery query = QueryOf(prompt);
+  query.lease_ns = kMinute;
+  const BlendPlan plan = PlanOf(query, pieces);
+  EXPECT_NE(LeaseId{}, plan.lease);
+  EXPECT_LT(store_.Metrics().leased_bytes, options.max_leased_bytes);
+  ExpectRestores(plan);
+  ASSERT_OK(store_.Release(plan.lease));
+  query.lease_ns = kMinute;
+  options.max_leased_bytes = 1000;
+  WorldTest::Reopen(options);
+  const BlendPlan unleased = PlanOf(query, pieces);
+  EXPECT_EQ(LeaseId{}, unleased.lease) << "there is no room";
+  ExpectRestores(unleased);
 }
 
 // Eviction takes KV of a fork's parent, where nobody needs it but the lease.

@@ -199,6 +199,53 @@ TEST_P(BlendPlanTest, WhatContinuesAnApproximateConversationIsNoPrefix) {
   ExpectRestores(plan);
 }
 
+// Both parts are of one path: what a window needs where the exact part ends need not be there.
+TEST_P(BlendPlanTest, AnApproximateConversationHasItsWindowWhereItEnds) {
+  spec_.identity.name = "window";
+  LayerGroup window = spec_.groups[0];
+  window.name = "window";
+  window.retention = {.kind = Retention::kWindow, .window = 16, .sinks = 0, .chunk = 0};
+  spec_.groups.push_back(window);
+  model_ = Register(spec_);
+  const std::vector<TokenId> ids = Tokens(400, 5);
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "a", .ns = "docs"}));
+  for (const uint64_t begin : {0, 200}) {
+    KvSet kv(spec_, Layout::kContiguous, begin, 200);
+    kv.Write(kSeed, begin, begin + 200);
+    const std::vector<TokenId> part = Part(ids, begin, begin + 200);
+    Delta delta = MakeDelta(
+        part, begin == 0 ? kv.View({{0, 200}, {100, 50}}) : kv.View({{200, 200}, {384, 16}}));
+    delta.exact = begin == 0;
+    ASSERT_OK(branch.AppendSync(delta));
+  }
+  const std::vector<TokenId> prompt = Joined({ids, Tokens(20, 9)});
+  PrefixQuery query = QueryOf(prompt);
+  query.approximate = true;
+  const BlendPlan plan = PlanOf(query);
+  EXPECT_EQ("p200@0 f400@200 -420", SegmentsOf(plan));
+  KvSet got(spec_, Layout::kNhd, 0, 420);
+  RestoreRequest request;
+  request.into = got.View(0, 420);
+  EXPECT_OK(store_.Restore(plan, request));
+}
+
+// What FindPrefix found is not extended: what is behind differs, or has no KV.
+TEST_P(BlendPlanTest, AnApproximateConversationThatDiffersEndsThere) {
+  const std::vector<TokenId> ids = Tokens(600, 5);
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "a", .ns = "docs"}));
+  ASSERT_OK(Append(branch, Part(ids, 0, 200)));
+  ASSERT_OK(Append(branch, Part(ids, 200, 400), kSeed, {}, /*exact=*/false));
+  ASSERT_OK(Append(branch, Part(ids, 400, 600)));
+  std::vector<TokenId> edited = ids;
+  ++edited[500];
+  PrefixQuery query = QueryOf(edited);
+  query.approximate = true;
+  const BlendPlan plan = PlanOf(query);
+  EXPECT_EQ("p200@0 f500@200 -501 f600@501", SegmentsOf(plan));
+  EXPECT_TRUE(plan.complete);
+  ExpectRestores(plan);
+}
+
 TEST_P(BlendPlanTest, PlansAreCounted) {
   const std::vector<TokenId> doc = Tokens(600, 5);
   Make("doc", doc, "docs");

@@ -138,6 +138,23 @@ TEST_P(BlendPositionsTest, ALaterLayerIsLeftOutWhoseKeysAllHaveOneLength) {
   EXPECT_FALSE(plan.positions_checked);
 }
 
+// Which group begins with the first layer is not said: another one is refused only where the right
+// description is found.
+TEST_P(BlendPositionsTest, WithoutAFitAGroupThatMayBeginLaterIsLeftOut) {
+  for (const uint32_t layer_begin : {0U, 4U}) {
+    ModelSpec said = ModelOf("shard " + std::to_string(layer_begin), Dtype::kBf16);
+    if (layer_begin != 0) said.shard = {.layer_begin = 4, .layer_end = 6};
+    LayerGroup truth = said.groups[0];
+    truth.inv_freq = RotaryFrequencies(kElements, 123.0);
+    Write(said, truth, Repeating());
+    if (layer_begin == 0) {
+      EXPECT_FAILS(Plan(Repeating()), StatusCode::kModelMismatch, "do not turn into each other");
+    } else {
+      EXPECT_OK(Plan(Repeating()));
+    }
+  }
+}
+
 TEST_P(BlendPositionsTest, WithoutAnIdTwiceNothingIsCompared) {
   const ModelSpec said = ModelOf("once", Dtype::kBf16);
   LayerGroup truth = said.groups[0];

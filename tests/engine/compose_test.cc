@@ -97,6 +97,30 @@ TEST_P(ComposeTest, ContentComesWithItsDocument) {
   ExpectRestores(composed.plan);
 }
 
+TEST_P(ComposeTest, ContentThatWouldBeCutIsRefused) {
+  const std::vector<ContentSpan> spans = {{.begin = 20, .end = 60, .hash = {1, 2}, .atomic = true}};
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "seen", .ns = "docs"}));
+  ASSERT_OK(Append(branch, a_, kSeed, spans));
+  EXPECT_FAILS(StatusOf({{.name = "seen", .begin = 30}}), StatusCode::kInvalidArgument,
+               "document \"seen\": [30, 200) cuts the content at [20, 60)");
+  EXPECT_FAILS(StatusOf({{.name = "seen", .end = 30}}), StatusCode::kInvalidArgument, "cuts");
+  EXPECT_OK(StatusOf({{.name = "seen", .begin = 60}}));
+}
+
+TEST_P(ComposeTest, TooMuchIsRefusedBeforeItIsRead) {
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "long", .ns = "docs"}));
+  ASSERT_OK(branch.AppendSync(MakeDelta(Tokens(40'000, 5))));
+  const std::vector<ComposeDocument> documents(60'000, {.name = "long"});
+  EXPECT_FAILS(StatusOf(documents), StatusCode::kInvalidArgument, "more than 2^31 - 1 tokens");
+}
+
+TEST_P(ComposeTest, UnnamedBranchesAreNoDocuments) {
+  Make("", Tokens(50, 1), "docs");
+  ASSERT_OK_ASSIGN(const Composed composed,
+                   store_.Compose(RequestOf({{.name = "", .is_beginning = true}})));
+  EXPECT_EQ(2u, composed.documents.size());
+}
+
 TEST_P(ComposeTest, WhatIsMissingOrWrongIsNamed) {
   EXPECT_FAILS(StatusOf({{.name = "doc/c"}}), StatusCode::kNotFound,
                "document \"doc/c\" does not exist");

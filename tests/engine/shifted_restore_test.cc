@@ -330,8 +330,8 @@ TEST_P(ShiftedRestoreTest, StatesOfSeveralSourcesAreRefused) {
       StatusCode::kInvalidArgument, "group \"state\" has states");
 }
 
-// What a window needs follows from where the last source ends, not from where each one does.
-TEST_P(ShiftedRestoreTest, AWindowIsWantedWhereTheLastSourceEnds) {
+// What stands behind a source attends to what is there.
+TEST_P(ShiftedRestoreTest, AWindowIsWantedWhereEachSourceEnds) {
   ModelSpec model = ModelOf(kShapes[0]);
   model.groups[1].retention = {.kind = Retention::kWindow, .window = 64};
   for (const auto& [name, length] : {std::pair("one", 200), std::pair("two", 100)}) {
@@ -347,6 +347,13 @@ TEST_P(ShiftedRestoreTest, AWindowIsWantedWhereTheLastSourceEnds) {
   EXPECT_OK(Restore({Source("one", 0, 200, 0), Source("two", 0, 100, 200)}, into).status);
   EXPECT_FAILS(Restore({Source("one", 0, 200, 0), Source("two", 0, 90, 200)}, into).status,
                StatusCode::kEvicted, "group \"before\" positions [26, 36)");
+  EXPECT_FAILS(Restore({Source("one", 0, 190, 0), Source("two", 0, 100, 200)}, into).status,
+               StatusCode::kEvicted, "group \"before\" positions [126, 136)");
+  // Of one that other tokens stand before in the view all is wanted.
+  RestoreSource foreign = Source("two", 0, 100, 200);
+  foreign.foreign = foreign.whole = true;
+  EXPECT_FAILS(Restore({Source("one", 0, 200, 0), foreign}, into).status, StatusCode::kEvicted,
+               "group \"before\" positions [0, 36)");
 }
 
 }  // namespace

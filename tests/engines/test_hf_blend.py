@@ -14,6 +14,7 @@ import torch
 import transformers
 
 import cairn
+import cairn._hf_blend
 import cairn.hf
 import hf_models
 from hf_models import generate, load, plain, prompt_of
@@ -82,6 +83,21 @@ def test_shuffled_documents_are_loaded_and_the_rest_is_computed(exported, store,
     for ours, theirs in zip(rows_of(cache), rows_of(by_hand)):
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs))
     assert generate(model, ids, NEW, cache) == generate(model, ids, NEW, by_hand)
+
+
+def test_of_a_window_the_store_may_have_the_last_rows_alone(store):
+    model = load("gemma3")
+    document, question = prompt_of(model, DOCUMENT, 11), prompt_of(model, QUESTION, 13)
+    cache = cairn.hf.CairnCache.open(store, model, "document", namespace="documents", save_every=0, capacity=8)
+    for at in range(0, DOCUMENT, 20):
+        compute(model, document[at:at + 20], cache)
+    cache.save()
+    ids = document + question
+    blended = cairn.hf.CairnCache.blend(store, model, "chat", ids, documents="documents")
+    assert blended.plan.load_tokens == DOCUMENT and blended.plan.exact == len(ids)
+    assert all(layer.rows.first > 0 for layer in blended.layers if hasattr(layer, "sliding_window")
+               and layer.sliding_window), "rows that nobody wrote"
+    assert generate(model, ids, NEW, blended) == plain(model, ids, NEW, passes=[20] * 5 + [QUESTION - 1])
 
 
 def test_all_computed_is_a_full_prefill(store, model):
@@ -174,12 +190,36 @@ def test_what_the_branch_has_is_not_computed_again(store, model):
     assert second.branch.tokens().tolist()[:len(out)] == out
 
 
+def test_a_source_that_goes_is_computed(store, monkeypatch):
+    """Also where a window's rows had been made room for."""
+    model = load("gemma3")
+    first, second = prompt_of(model, DOCUMENT, 11), prompt_of(model, DOCUMENT, 12)
+    put(store, model, "first", first)
+    put(store, model, "second", second)
+    ids = first + second + prompt_of(model, QUESTION, 13)
+    load_of = cairn._hf_blend._load
+
+    def losing(cache, plan, ids, begin, end):
+        if begin > 0:
+            plan.release()
+            store.find_branch("second", namespace="documents").drop()
+        load_of(cache, plan, ids, begin, end)
+
+    monkeypatch.setattr(cairn._hf_blend, "_load", losing)
+    cache = cairn.hf.CairnCache.blend(store, model, "chat", ids, documents="documents")
+    assert cache.plan.load_tokens > DOCUMENT and cache.tokens == ids[:-1]
+    passes = [DOCUMENT, *(step.end - step.begin for step in cache.plan.steps[1:-1]),
+              len(ids) - 1 - cache.plan.steps[-1].begin]
+    assert generate(model, ids, NEW, cache) == plain(model, ids, NEW, passes=passes)
+
+
 def test_what_cannot_be_is_refused(store, model, exported):
     ids = prompt_of(model, DOCUMENT)
     with pytest.raises(cairn.InvalidState, match="chunks"):
         cairn.hf.CairnCache.blend(store, model, "a", ids)
     with pytest.raises(cairn.InvalidArgument, match="min_tokens"):
         cairn.hf.CairnCache.blend(store, model, "b", ids, documents="documents", options={"min_tokens": 1})
+    assert store.list_branches()[0] == []  # What is refused makes no branch.
     hybrid = load("lfm2")
     with pytest.raises(cairn.InvalidArgument, match="recurrent"):
         cairn.hf.CairnCache.blend(store, hybrid, "c", prompt_of(hybrid, DOCUMENT), documents="documents")

@@ -183,6 +183,7 @@ Status RunDrop(const Config&, const std::string&, Report*);
 Status RunRewind(const Config&, const std::string&, Report*);
 Status RunOpenMany(const Config&, const std::string&, Report*);
 Status RunFind(const Config&, const std::string&, Report*);
+Status RunBlend(const Config& config, const std::string& scratch, Report* report);
 Status RunCodec(const Config&, const std::string&, Report*);
 Status RunTrace(const Config&, const std::string&, Report*);
 Status RunSweeps(const Config&, const std::string&, Report*);

@@ -87,6 +87,9 @@ constexpr std::array kBenchmarks = {
         "In --branches branches: confirmed, unconfirmed, with nothing in memory, after a kill;\n"
         "beside a radix tree in memory. What an append costs with the index and without it.",
         RunFind},
+    Benchmark{"blend", "the first token of a prompt whose documents stand elsewhere",
+              "All of it by the own model, or by plans, with and without anything in memory.",
+              RunBlend},
     Benchmark{
         "objects", "pages under keys: put, read and asked for in batches of 64",
         "Beside the same bytes appended to a branch, raw, and one file a key (renamed into place,\n"

@@ -8,12 +8,9 @@
 //
 //   auto plan = store.PlanBlend({.model = model, .tokens = prompt, .ns = "documents"});
 //   for (const BlendStep& step : plan->steps) {
-//     if (step.loads) {
-//       store.Restore(*plan, {.begin = step.begin, .end = step.end, .into = &view});
-//     } else {
-//       // The cache holds [0, step.begin): the engine's own causal attention is right as it is.
-//       engine.Forward(step.begin, step.end);
-//     }
+//     const RestoreRequest part = {.begin = step.begin, .end = step.end, .into = &view};
+//     // The cache holds [0, step.begin): the engine's own causal attention is right as it is.
+//     if (!step.loads || !store.Restore(*plan, part).ok()) engine.Forward(step.begin, step.end);
 //   }
 //
 // docs/blend.md goes from a prompt to a plan, and says what blending cannot do. The calls, with
@@ -32,6 +29,10 @@ namespace [[gnu::visibility("default")]] cairn {
 
 // Sequences of BlendOptions::separators at most.
 inline constexpr size_t kMaxSeparators = 64;
+// Ids of one of them at most.
+inline constexpr size_t kMaxSeparatorTokens = 64;
+// Pieces of BlendOptions::sources at most.
+inline constexpr size_t kMaxBlendSources = 65'536;
 // BlendOptions::min_tokens at least: a run of fewer equal ids is not looked for.
 inline constexpr uint32_t kMinBlendTokens = 32;
 
@@ -154,6 +155,7 @@ struct BlendPlan {
   // How Restore knows that it is still true. Not for callers.
   struct Seen {
     uint64_t store = 0, opening = 0, generation = 0, changes = 0;
+    uint64_t lease_node = 0, lease_position = 0;  // The first part of the lease.
   } seen{};
 };
 

@@ -262,7 +262,7 @@ class Branch {
   // from `begin` on and up to half of what the page cache may have. Never blocks on the disk, and
   // does not read the index. Errors, damage and a branch that was dropped included, are left to the
   // restore; metrics count them.
-  //   kBusy: many hints are waiting (64); nothing is done.
+  //   kBusy: many prefetches are waiting (64); nothing is done.
   //   kInvalidArgument: the range, as far as the branch is in memory.
   Status Prefetch(uint64_t begin = 0, uint64_t end = UINT64_MAX) const;
   // The same for a GPU: KV comes into pinned memory, up to half of it. kInvalidArgument for one

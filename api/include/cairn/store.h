@@ -170,9 +170,11 @@ class Store {
   //     key would have to be turned: it is opaque or fp8, pairing or angles are unset, or tokens
   //     have several positions and a content span stands before the segment's end.
   //   kInvalidState: no namespace of the query indexes chunks, and there are no `sources`.
-  //   kModelMismatch: rope_theta or head_dim; a source is of another model.
+  //   kModelMismatch: rope_theta or head_dim; a source is of another model; stored keys do not turn
+  //     as the model says.
   //   kNotFound: a source's branch does not exist. kConflict: it has other ids. kEvicted: it lacks
   //     KV there.
+  //   kStale: the tree changes faster than it is read.
   Result<BlendPlan> PlanBlend(const PrefixQuery& query, const BlendOptions& options = {}) const;
   // Brings what the plan loads of [begin, end), positions of the prompt; `end` UINT64_MAX: up to
   // its end. The rest of the view stays as it is. The view's positions are those of the prompt,
@@ -181,7 +183,8 @@ class Store {
   // those of kPrefix segments count as approximate_bytes. Errors besides:
   //   kInvalidArgument: a range beyond the plan, `tokens` (a plan brings KV alone), a plan that is
   //     not whole, or of another store.
-  //   kNotFound: a source was dropped. kConflict: it has other ids by now.
+  //   kNotFound: a source was dropped. kConflict: it has other ids by now, or KV that is not exact
+  //     where the plan calls it so. kEvicted: it lacks KV.
   //   kStale: the tree changes faster than it is read.
   Result<RestoreResult> Restore(const BlendPlan& plan, const RestoreRequest& request,
                                 LayerProgress* progress = nullptr) const;
@@ -189,7 +192,8 @@ class Store {
   // Puts named branches of a namespace in a row and plans that, with them as sources, where they
   // have exact KV: what they lack is computed, and nothing is searched. Neither the store nor the
   // namespace need index anything. Blocking: reads the ids. Errors, beside those of PlanBlend:
-  //   kInvalidArgument: the request, by its field, a range beyond a document, or options.sources.
+  //   kInvalidArgument: the request, by its field, 2^31 tokens, a range beyond a document or one
+  //     that cuts its content, or options.sources.
   //   kNotFound: the model or a document, by its name. kModelMismatch: a document of another model.
   //   kConflict: a document changed meanwhile.
   Result<Composed> Compose(const ComposeRequest& request, const BlendOptions& options = {}) const;

@@ -34,6 +34,13 @@ class Rows:
         for target, source in zip(self.view(needed, length), kept):
             target.copy_(source)
 
+    def drop_before(self, position, end):
+        """Of rows up to `end` those from `position` on stay."""
+        kept = [part.clone() for part in self.view(position, end)]
+        self.first = position
+        for target, source in zip(self.view(position, end), kept):
+            target.copy_(source)
+
     def write(self, position, keys, values):
         for target, source in zip(self.view(position, position + keys.shape[2]), (keys, values)):
             target.copy_(source.detach())

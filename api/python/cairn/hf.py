@@ -135,8 +135,11 @@ class CairnCache(Cache):
         """
         ids = _ids(ids)
         save_every = settings.pop("save_every", 1)
-        cache = cls.open(store, model, name, namespace=namespace, tokens=ids, save_every=0, **settings)
-        with plan_for(cache, ids, documents, options or {}, defaults) as plan:
+        known = known_model(model, settings.get("identity"))
+        registered = _earlier.register(store, known.spec, known.earlier(model))
+        # First, so that what is refused changes no branch.
+        with plan_for(store, registered, known.shape, ids, documents, options or {}, defaults) as plan:
+            cache = cls.open(store, model, name, namespace=namespace, tokens=ids, save_every=0, **settings)
             if plan.exact < len(ids) - 1:
                 cache._stored.approximate(plan.exact)
             run_plan(cache, plan, ids)

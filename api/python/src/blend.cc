@@ -122,8 +122,9 @@ RestoreResult Restore(const PyPlan& self, nb::handle into, uint64_t begin,
   RestoreArguments arguments(self.spec.get(), into, nb::none(), begin, end, /*require_kv=*/true,
                              timeout, progress, gpu_ready, std::move(layer_events),
                              fall_back_to_host);
+  Store& store = self.open();
   return Take(Unlocked(
-      [&] { return self.open().Restore(self.plan, arguments.request(), arguments.progress()); }));
+      [&] { return store.Restore(self.plan, arguments.request(), arguments.progress()); }));
 }
 
 // One element a token, of an array of numpy that owns them.
@@ -322,20 +323,23 @@ computed.)");
       "renew",
       [](const PyPlan& self, double lease) {
         const uint64_t ns = DurationNs(lease, "lease");
-        Check(Unlocked([&] { return self.open().Renew(self.plan.lease, ns); }));
+        Store& store = self.open();
+        Check(Unlocked([&] { return store.Renew(self.plan.lease, ns); }));
       },
       "lease"_a, "The lease lasts for so many seconds from now. NotFound: it is over.");
   plan.def(
       "release",
       [](const PyPlan& self) {
-        Check(Unlocked([&] { return self.open().Release(self.plan.lease); }));
+        Store& store = self.open();
+        Check(Unlocked([&] { return store.Release(self.plan.lease); }));
       },
       "Ends the lease, if there is one.");
   plan.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
   plan.def(
       "__exit__",
       [](const PyPlan& self, const nb::object&, const nb::object&, const nb::object&) {
-        Check(Unlocked([&] { return self.open().Release(self.plan.lease); }));
+        Store& store = self.open();
+        Check(Unlocked([&] { return store.Release(self.plan.lease); }));
       },
       "type"_a = nb::none(), "value"_a = nb::none(), "traceback"_a = nb::none());
 }

@@ -45,7 +45,8 @@ PyBranch Fork(const PyHit& self, std::optional<uint64_t> position, std::string n
                               .keep = keep,
                               .durability = Parse<Durability>(durability, "durability")};
   const uint64_t at = position.value_or(self.hit.restorable);
-  return {.branch = Take(Unlocked([&] { return self.open().Fork(self.hit, at, options); })),
+  Store& store = self.open();
+  return {.branch = Take(Unlocked([&] { return store.Fork(self.hit, at, options); })),
           .store = self.store,
           .spec = self.spec};
 }
@@ -57,8 +58,9 @@ RestoreResult Restore(const PyHit& self, nb::handle into, nb::handle tokens, uin
   nb::cast<OpenStore&>(self.store).Sweep();
   RestoreArguments arguments(self.spec.get(), into, tokens, begin, end, require_kv, timeout,
                              progress, gpu_ready, std::move(layer_events), fall_back_to_host);
-  return Take(Unlocked(
-      [&] { return self.open().Restore(self.hit, arguments.request(), arguments.progress()); }));
+  Store& store = self.open();
+  return Take(
+      Unlocked([&] { return store.Restore(self.hit, arguments.request(), arguments.progress()); }));
 }
 
 void BindHit(nb::module_& module) {
@@ -111,20 +113,23 @@ match of ids that the search met, (node, matched): perhaps another node, which m
       "renew",
       [](const PyHit& self, double lease) {
         const uint64_t ns = DurationNs(lease, "lease");
-        Check(Unlocked([&] { return self.open().Renew(self.hit.lease, ns); }));
+        Store& store = self.open();
+        Check(Unlocked([&] { return store.Renew(self.hit.lease, ns); }));
       },
       "lease"_a, "The lease lasts for so many seconds from now. NotFound: it is over.");
   hit.def(
       "release",
       [](const PyHit& self) {
-        Check(Unlocked([&] { return self.open().Release(self.hit.lease); }));
+        Store& store = self.open();
+        Check(Unlocked([&] { return store.Release(self.hit.lease); }));
       },
       "Ends the lease, if there is one.");
   hit.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
   hit.def(
       "__exit__",
       [](const PyHit& self, const nb::object&, const nb::object&, const nb::object&) {
-        Check(Unlocked([&] { return self.open().Release(self.hit.lease); }));
+        Store& store = self.open();
+        Check(Unlocked([&] { return store.Release(self.hit.lease); }));
       },
       "type"_a = nb::none(), "value"_a = nb::none(), "traceback"_a = nb::none());
 }

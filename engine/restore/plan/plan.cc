@@ -90,6 +90,8 @@ class SourcePlanner {
         request_(request),
         shift_(source.shift),
         foreign_(source.foreign),
+        whole_(source.whole),
+        needed_end_(source.needed_end != 0 ? source.needed_end : source.end),
         several_end_(several_end) {
     plan_.model = tree.FindModel(head.model);
     plan_.model_id = head.model;
@@ -148,9 +150,11 @@ class SourcePlanner {
       AddHole({view.group, std::max(head_.lengths[lane], range_.begin), length}, &holes_);
     }
     const uint64_t end = std::min(length, room_end);
-    const uint64_t target_end = several_end_ != 0 ? several_end_ : TargetOf(length, shift_);
-    AddLane(tree_, head_, lane, first, end, InSource(Needed(group, target_end), shift_), &plan_,
-            &holes_, index, shift_);
+    // What stands behind one of several attends to what is needed where it ends.
+    const uint64_t target_end = TargetOf(several_end_ != 0 ? needed_end_ : length, shift_);
+    NeededPositions needed = InSource(Needed(group, target_end), shift_);
+    if (whole_) needed = {.sinks_end = 0, .begin = range_.begin, .end = range_.end};
+    AddLane(tree_, head_, lane, first, end, needed, &plan_, &holes_, index, shift_);
     // Of several, one that has no room says nothing of how far KV reaches.
     const uint64_t kv_end = std::max(end, std::min(range_.begin, length));
     plan_.kv_ends.push_back(several_end_ != 0 && !has_room ? 0 : TargetOf(kv_end, shift_));
@@ -224,7 +228,8 @@ class SourcePlanner {
   const Head& head_;
   const RestoreRequest& request_;
   const int64_t shift_;
-  const bool foreign_;
+  const bool foreign_, whole_;
+  const uint64_t needed_end_;
   const uint64_t several_end_;
   Range range_{};
   RestorePlan plan_;
@@ -307,10 +312,11 @@ Status AddPlan(RestorePlan more, RestorePlan* plan) {
     plan->kv_ends[i] = std::max(plan->kv_ends[i], more.kv_ends[i]);
   }
   plan->jobs.insert(plan->jobs.end(), more.jobs.begin(), more.jobs.end());
-  plan->jobs = MergeJobs(std::move(plan->jobs));
   plan->sealed.insert(plan->sealed.end(), more.sealed.begin(), more.sealed.end());
   return Status::Ok();
 }
+
+void MergePlans(RestorePlan* plan) { plan->jobs = MergeJobs(std::move(plan->jobs)); }
 
 RestorePlan PlanPrefetch(const Tree& tree, const Head& head, uint64_t begin, uint64_t end) {
   RestorePlan plan;

@@ -37,6 +37,10 @@ struct RestoreSource {
   int64_t shift = 0;
   // In the view other tokens stand before it than on the path: its KV counts as approximate there.
   bool foreign = false;
+  // Of several. All its positions are wanted, whatever groups need; else what they need where it
+  // ends, or, if that is not 0, at this position of the source: the path goes on there.
+  bool whole = false;
+  uint64_t needed_end = 0;
 };
 
 struct RecordPiece {
@@ -121,12 +125,14 @@ Head HeadOfNode(const Node& node);
 //
 // `several_end` 0: it is the only source, and `request` says how far its KV must reach. Else it is
 // one of several: KV of all its positions must have been given, and groups need what they need
-// where the last source ends, at that position of the view. A view with a group of states is
-// kInvalidArgument then: the state of one source says nothing of the others.
+// where it ends (RestoreSource::whole). A view with a group of states is kInvalidArgument then: the
+// state of one source says nothing of the others.
 Result<RestorePlan> PlanRestore(const Tree& tree, const Head& head, const RestoreSource& source,
                                 const RestoreRequest& request, uint64_t several_end = 0);
 // Puts `more` behind the sources that `plan` has. kModelMismatch: it is of another model.
 Status AddPlan(RestorePlan more, RestorePlan* plan);
+// Call behind the last source, without the lock: one read of each record serves all sources.
+void MergePlans(RestorePlan* plan);
 
 // A sealed piece, the fragment that holds it, and its wanted frames.
 struct OpenPiece {

@@ -70,7 +70,7 @@ CAIRN_API cairn_code cairn_branch_restore_async(const cairn_branch* branch,
 // Hints; never block on the disk. The background brings content of [begin, end) that lies in tables
 // into memory: into the page cache, or into the pinned memory of a GPU (by ordinal). Errors of the
 // reading, a dropped branch included, are left to the restore.
-//   CAIRN_BUSY: many hints are waiting; nothing is done.
+//   CAIRN_BUSY: many prefetches are waiting; nothing is done.
 //   CAIRN_INVALID_ARGUMENT: the range; or the store has no such GPU.
 CAIRN_API cairn_code cairn_branch_prefetch(const cairn_branch* branch, uint64_t begin, uint64_t end,
                                            cairn_error** error);
