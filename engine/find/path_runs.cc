@@ -53,9 +53,10 @@ bool IsSame(const PathRun& run, uint64_t source, const PrefixQuery& query, uint6
 Digest DigestOf(std::span<const TokenId> ids, uint64_t begin, std::span<const ContentSpan> spans) {
   Digest digest = HashWide(std::as_bytes(ids));
   for (const ContentSpan& span : spans) {
-    // Where it begins may lie before the run.
-    const uint64_t words[] = {digest.low,       digest.high,  span.begin - begin,
-                              span.end - begin, span.hash[0], span.hash[1]};
+    // It may begin before the run. A rewind behind the run cuts what lies behind it.
+    const uint64_t end = std::min<uint64_t>(span.end - begin, ids.size());
+    const uint64_t words[] = {digest.low, digest.high,  span.begin - begin,
+                              end,        span.hash[0], span.hash[1]};
     digest = HashWide(std::as_bytes(std::span(words)));
   }
   return digest;

@@ -14,12 +14,12 @@
 namespace cairn::engine {
 
 struct PathRun {
-  uint64_t node = 0;            // The path that ends with it...
-  uint64_t begin = 0, end = 0;  // ...and positions of that.
-  // Those of all positions. Empty: not read, or why not says the status.
+  uint64_t node = 0;            // The path ends with this node.
+  uint64_t begin = 0, end = 0;  // Positions of the path.
+  // One for each position. Empty: they were not read; `status` says why if that failed.
   std::vector<TokenId> ids{};
-  Status status{};  // It is damaged, or has moved meanwhile.
-  // Those that the range touches, as the tree had them. The caller collects them.
+  Status status{};  // The ids are damaged, or have moved meanwhile.
+  // Spans that the range touches, as the tree had them. The caller collects them.
   std::vector<ContentSpan> spans{};
 };
 
@@ -31,7 +31,7 @@ Status ReadRuns(Reader* reader, std::span<PathRun* const> runs, bool memory_only
 // REQUIRES: the run was read and has `source`.
 bool IsSame(const PathRun& run, uint64_t source, const PrefixQuery& query, uint64_t position);
 
-// The hash of the ids, and of the spans by where they lie in the run.
+// The hash of the ids of a run that begins at position `begin`, and of what the spans have of it.
 Digest DigestOf(std::span<const TokenId> ids, uint64_t begin, std::span<const ContentSpan> spans);
 
 }  // namespace cairn::engine

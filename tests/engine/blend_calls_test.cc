@@ -331,6 +331,26 @@ TEST_P(BlendCallsTest, AnOldPlanIsComparedAgain) {
   ExpectRestores(plan, 0, 90);
 }
 
+TEST_P(BlendCallsTest, ARewindBehindTheSourceInItsContentLeavesItAsItIs) {
+  const std::vector<TokenId> ids = Tokens(400, 4);
+  ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "seen", .ns = "docs"}));
+  const std::vector<ContentSpan> there = {
+      {.begin = 200, .end = 300, .hash = {1, 2}, .atomic = false}};
+  ASSERT_OK(Append(branch, ids, kSeed, there));
+  const std::vector<TokenId> prompt = Joined({Tokens(77, 8), Part(ids, 0, 250), Tokens(9, 9)});
+  PrefixQuery query = QueryOf(prompt);
+  const std::vector<ContentSpan> here = {
+      {.begin = 277, .end = 327, .hash = {1, 2}, .atomic = false}};
+  query.spans = here;
+  BlendOptions options;
+  options.sources = {{.branch = branch.id(), .begin = 0, .end = 250, .at = 77}};
+  const BlendPlan plan = PlanOf(query, options);
+  ASSERT_OK(branch.Rewind(260));
+  ExpectRestores(plan);
+  ASSERT_OK(branch.Rewind(240));
+  EXPECT_FAILS(RestoreStatus(plan), StatusCode::kConflict, "does not reach to position 250");
+}
+
 TEST_P(BlendCallsTest, ALeaseKeepsWhatIsLoaded) {
   PrefixQuery query = QueryOf(prompt_);
   query.lease_ns = kMinute;
