@@ -15,7 +15,9 @@ namespace cairn::engine {
 
 namespace {
 
-Status Bad(const std::string& what) { return Status(StatusCode::kInvalidArgument, what); }
+Status BadPlan(const std::string& what) {
+  return Status(StatusCode::kInvalidArgument, "plan: " + what);
+}
 
 std::string NodeText(const BlendSegment& segment) {
   return "plan: node " + std::to_string(static_cast<uint64_t>(segment.node));
@@ -47,9 +49,9 @@ bool IsWhole(const BlendPlan& plan) {
 }  // namespace
 
 Result<std::shared_ptr<const ModelSpec>> BlendPlanner::CheckPlan(const BlendPlan& plan) const {
-  if (!IsWhole(plan)) return Bad("plan: its segments or steps do not cover the prompt");
+  if (!IsWhole(plan)) return BadPlan("its segments or steps do not cover the prompt");
   const Committer::Lock lock(deps_.write->mutex());
-  if (plan.seen.store != SeenNow(lock).store) return Bad("plan: it is of another store");
+  if (plan.seen.store != SeenNow(lock).store) return BadPlan("it is of another store");
   const auto number = static_cast<uint64_t>(plan.model);
   std::shared_ptr<const ModelSpec> model = deps_.write->tree().FindModel(number);
   if (model != nullptr) return model;
@@ -205,7 +207,9 @@ Result<RestoreResult> BlendPlanner::Restore(const BlendPlan& plan, const Restore
   CAIRN_RETURN_IF_ERROR(deps_.write->lifecycle->CheckUsable());
   LayerWords layers(*deps_.write->world.scheduler, progress);
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<const ModelSpec> model, CheckPlan(plan));
-  if (!request.tokens.empty()) return Bad("request.tokens: a plan brings KV alone");
+  if (!request.tokens.empty()) {
+    return Status(StatusCode::kInvalidArgument, "request.tokens: a plan brings KV alone");
+  }
   CAIRN_ASSIGN_OR_RETURN(const Range range,
                          RangeOf(request.begin, request.end, plan.tokens, "restore of a plan"));
   const std::vector<BlendSegment> needed = NeededOf(plan, range);

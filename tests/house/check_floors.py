@@ -6,6 +6,8 @@
   world           files, threads and clocks are touched in base/io (and gpu/cuda) alone
   self-contained  every library header compiles alone, and twice in one file: here, or in the build as
                   the first include of its own .cc (only CAIRN_UNITY puts others before it)
+  unity           names in unnamed namespaces differ within a folder, which cmake/CairnUnity.cmake compiles as one
+                  file, but for the files that it compiles alone
   spdx, width, length, size   licence line, 100 columns, 1000 lines, no binary file above 8.5 MB
   words           comments name who acts, and begin with their subject
 """
@@ -113,6 +115,17 @@ TOKEN = re.compile(
 INCLUDE = re.compile(r"""^[ \t]*\#[ \t]*include[ \t]*(["<])([^">\n]*)[">]""", re.M)
 
 
+UNITY = "cmake/CairnUnity.cmake"
+UNNAMED_NAMESPACE = re.compile(r"^namespace \{$.*?^\}", re.M | re.S)
+# A definition at the beginning of a line: a type, or a function up to the end of its parameters, or a value.
+UNNAMED_DEFINITION = re.compile(
+    r"^(?:(?:class|struct|enum class|enum) (\w+)|"
+    r"(?!using |static_assert|class |struct |enum )[a-zA-Z][\w:<>,&*\[\] \n]*?[ &*]([A-Za-z]\w*)"
+    r"(\([^;{}]*?\)(?= const| \{|;|\n *:)| = |\{|\[))", re.M)
+# CMakeLists.txt gives files for one level of the processor options of their own.
+OPTIONS_OF_ITS_OWN = re.compile(r"_avx[a-z0-9]*\.cc$")
+
+
 class Violation(typing.NamedTuple):
     path: str
     line: int
@@ -207,6 +220,33 @@ def check_world(path, code):
 
 def is_shell_script(path, text):
     return os.path.splitext(path)[1] in ("", ".sh") and re.match(r"#!.*\b(ba)?sh\b", text) is not None
+
+
+def check_unity(codes, alone):
+    """`codes`: {path: code without comments and strings} of the library's sources."""
+    violations = []
+    seen = {}
+    for path, code in sorted(codes.items()):
+        if path.removesuffix(".cc") in alone or OPTIONS_OF_ITS_OWN.search(path):
+            continue
+        for block in UNNAMED_NAMESPACE.finditer(code):
+            for definition in UNNAMED_DEFINITION.finditer(block[0]):
+                type_name, name, rest = definition.groups()
+                parameters = " ".join(rest.split()) if rest and rest.startswith("(") else ""
+                name = type_name or name
+                first = seen.setdefault((os.path.dirname(path), name, parameters), path)
+                if first != path:
+                    line = line_of(code, block.start() + definition.start())
+                    violations.append(Violation(path, line, "unity", f"{first} defines {name}, too"))
+    return violations
+
+
+def compiled_alone(root):
+    try:
+        with open(os.path.join(root, UNITY), encoding="utf-8") as file:
+            return set(re.search(r"set\(alone ([^)]*)\)", file.read())[1].split())
+    except OSError:
+        return set()
 
 
 def check_form(path, text):
@@ -337,6 +377,7 @@ def included_from(path):
 
 def check_tree(root, compiler, flags, cache_path):
     violations = []
+    sources = {}
     paths = list_files(root)
     for path in paths:
         violations += check_size(root, path)
@@ -359,6 +400,9 @@ def check_tree(root, compiler, flags, cache_path):
             code = blank(text)
             violations += check_includes(path, code)
             violations += check_world(path, code)
+            if extension == ".cc" and floor_of(path) in LIBRARY + ["api/c"] and not path.endswith("_test.cc"):
+                sources[path] = code
+    violations += check_unity(sources, compiled_alone(root))
     violations += HeaderCompiler(root, compiler, flags, cache_path).check(paths)
     return violations
 

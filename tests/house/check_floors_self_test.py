@@ -192,6 +192,24 @@ class CheckFloors(unittest.TestCase):
         self.assert_rule("wal/bad.cc", CPP + "\n" * 999)
         self.assert_rule("wal/bad.cc", CPP + "\n" * 1000, (1001, "length"))
 
+    def test_names_that_collide_where_a_folder_is_one_file(self):
+        def source(inside):
+            return CPP + "namespace cairn {\n\nnamespace {\n\n" + inside + "\n}  // namespace\n\n}\n"
+
+        kinds = ["Status Bad(const std::string& what) { return Status(what); }\n", "constexpr int kLimit = 1;\n",
+                 "class Walk final : public Base {\n int x;\n};\n", "enum Kind : uint16_t {\n  kOne,\n};\n"]
+        for kind in kinds:
+            self.write("wal/a.cc", source(kind))
+            self.assert_rule("wal/b.cc", source(kind), (6, "unity"))
+            self.write("cmake/CairnUnity.cmake", "set(alone wal/b)\n")
+            self.assert_rule("wal/b.cc", source(kind))
+            os.remove(os.path.join(self.root, "cmake/CairnUnity.cmake"))
+        self.write("wal/a.cc", source("bool Is(int x) {\n  return x;\n}\n"))
+        self.assert_rule("wal/b.cc", source("bool Is(long x) {\n  return x;\n}\n"))
+        self.assert_rule("wal/b.cc", CPP + "bool Is(int x) {\n  return x;\n}\n")
+        os.remove(os.path.join(self.root, "wal/b.cc"))
+        self.assert_rule("sstable/b.cc", source("bool Is(int x) {\n  return x;\n}\n"))
+
     def test_size(self):
         self.write("tests/golden/text", "x" * (check_floors.MAX_BINARY_BYTES + 1))
         self.write("tests/golden/data", "\0" * check_floors.MAX_BINARY_BYTES)
