@@ -84,9 +84,6 @@ match of ids that the search met, (node, matched): perhaps another node, which m
           "(node, matched)")
       .def_prop_ro("confirmed", [](const PyHit& self) { return self.hit.confirmed; })
       .def_prop_ro("complete", [](const PyHit& self) { return self.hit.complete; })
-      .def_prop_ro(
-          "lease", [](const PyHit& self) { return static_cast<uint64_t>(self.hit.lease); },
-          "0: there is none.")
       .def("__repr__", [](const PyHit& self) {
         return "PrefixHit(matched=" + std::to_string(self.hit.matched) +
                ", restorable=" + std::to_string(self.hit.restorable) + ")";
@@ -109,29 +106,7 @@ match of ids that the search met, (node, matched): perhaps another node, which m
                   "layer_events: collections.abc.Sequence[int] = (), "
                   "fall_back_to_host: bool = False) -> RestoreResult"),
           "As Branch.restore, of positions up to `matched`, which `end` None is.");
-  hit.def(
-      "renew",
-      [](const PyHit& self, double lease) {
-        const uint64_t ns = DurationNs(lease, "lease");
-        Store& store = self.open();
-        Check(Unlocked([&] { return store.Renew(self.hit.lease, ns); }));
-      },
-      "lease"_a, "The lease lasts for so many seconds from now. NotFound: it is over.");
-  hit.def(
-      "release",
-      [](const PyHit& self) {
-        Store& store = self.open();
-        Check(Unlocked([&] { return store.Release(self.hit.lease); }));
-      },
-      "Ends the lease, if there is one.");
-  hit.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
-  hit.def(
-      "__exit__",
-      [](const PyHit& self, const nb::object&, const nb::object&, const nb::object&) {
-        Store& store = self.open();
-        Check(Unlocked([&] { return store.Release(self.hit.lease); }));
-      },
-      "type"_a = nb::none(), "value"_a = nb::none(), "traceback"_a = nb::none());
+  BindLease<PyHit>(&hit, [](const PyHit& self) { return self.hit.lease; });
 }
 
 }  // namespace

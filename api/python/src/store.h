@@ -82,6 +82,37 @@ void BindBatch(nb::class_<OpenStore>& store, nb::module_& module);
 // VerifyReport, BranchInfo and the like.
 void BindStoreValues(nb::module_& module);
 
+// renew, release and the context manager of a class that has `open()`, the store, and a lease.
+template <typename Holder>
+void BindLease(nb::class_<Holder>* holder, LeaseId (*lease_of)(const Holder&)) {
+  const auto release = [lease_of](const Holder& self) {
+    Store& store = self.open();
+    const LeaseId lease = lease_of(self);
+    Check(Unlocked([&] { return store.Release(lease); }));
+  };
+  holder->def_prop_ro(
+      "lease", [lease_of](const Holder& self) { return static_cast<uint64_t>(lease_of(self)); },
+      "0: there is none.");
+  holder->def(
+      "renew",
+      [lease_of](const Holder& self, double seconds) {
+        const uint64_t ns = DurationNs(seconds, "lease");
+        Store& store = self.open();
+        const LeaseId lease = lease_of(self);
+        Check(Unlocked([&] { return store.Renew(lease, ns); }));
+      },
+      nb::arg("lease"), "The lease lasts for `lease` seconds from now. NotFound: it is over.");
+  holder->def("release", release, "Ends the lease, if there is one.");
+  holder->def("__enter__", [](nb::handle self) { return nb::borrow(self); });
+  holder->def(
+      "__exit__",
+      [release](const Holder& self, const nb::object&, const nb::object&, const nb::object&) {
+        release(self);
+      },
+      nb::arg("type") = nb::none(), nb::arg("value") = nb::none(),
+      nb::arg("traceback") = nb::none());
+}
+
 nb::dict MetricsDict(const StoreMetrics& metrics);
 
 }  // namespace cairn::python
