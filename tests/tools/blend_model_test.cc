@@ -13,8 +13,10 @@
 #include "cairn/store.h"
 #include "tests/support/status.h"
 #include "tests/tools/cli_fixture.h"
+#include "tools/demo/cache_view.h"
 #include "tools/llama/bf16.h"
 #include "tools/llama/model_files.h"
+#include "tools/llama/perplexity.h"
 #include "tools/llama/tokenizer.h"
 #include "tools/llama/transformer.h"
 
@@ -39,12 +41,8 @@ class BlendModelTest : public CliTest {
   void SetUp() override {
     CliTest::SetUp();
     store_object_ = OpenStore();
-    const llama::Config& config = model_->checkpoint.config();
-    spec_ = ModelSpec::FullAttention("llama", static_cast<uint32_t>(config.layers),
-                                     static_cast<uint32_t>(config.kv_heads),
-                                     static_cast<uint32_t>(config.head_dim()), Dtype::kBf16);
-    spec_.groups[0].planes[0].rotary.pairing = RotaryPairing::kAdjacent;
-    spec_.groups[0].inv_freq = llama::InverseFrequencies(config.head_dim());
+    spec_.identity.name = "llama";
+    spec_.groups.push_back(demo::GroupOf(model_->checkpoint.config()));
     ASSERT_OK_ASSIGN(id_, store_object_.RegisterModel(spec_));
     ASSERT_OK(store_object_.SetNamespace("docs", {.index = Index::kChunks}));
     std::string error;
@@ -56,30 +54,6 @@ class BlendModelTest : public CliTest {
       texts_.emplace_back(first, first + 100);
     }
   }
-
-  // Positions [begin, end) of a cache, as the store sees memory.
-  struct View {
-    View(KvCache* cache, int begin, int end) {
-      for (int layer = 0; layer < cache->layers(); ++layer) {
-        k.push_back(reinterpret_cast<std::byte*>(cache->K(layer, begin, 0)));
-        v.push_back(reinterpret_cast<std::byte*>(cache->V(layer, begin, 0)));
-      }
-      for (auto* const bases : {&k, &v}) {
-        planes.push_back({.layer_bases = *bases,
-                          .token_stride = static_cast<int64_t>(2 * cache->position_stride()),
-                          .head_stride = static_cast<int64_t>(2 * cache->head_stride())});
-      }
-      group = {.group = 0,
-               .position = static_cast<uint64_t>(begin),
-               .count = static_cast<uint64_t>(end - begin),
-               .planes = planes};
-      kv.groups = {&group, 1};
-    }
-    std::vector<std::byte*> k, v;
-    std::vector<PlaneView> planes;
-    GroupView group;
-    KvView kv;
-  };
 
   static KvCache EmptyCache() {
     KvCache cache(model_->checkpoint.config(), 512);
@@ -101,9 +75,9 @@ class BlendModelTest : public CliTest {
     KvCache cache = EmptyCache();
     Prefill<float>(ids, &cache);
     ASSERT_OK_ASSIGN(Branch branch, store_object_.CreateBranch(id_, {.name = name, .ns = "docs"}));
-    const View view(&cache, 0, static_cast<int>(ids.size()));
+    const demo::CacheView view(&cache, 0, static_cast<int>(ids.size()));
     const std::vector<TokenId> tokens = TokensOf(ids);
-    ASSERT_OK(branch.AppendSync({.tokens = tokens, .kv = &view.kv}));
+    ASSERT_OK(branch.AppendSync({.tokens = tokens, .kv = &view.view()}));
   }
   BlendPlan PlanOf(const Ids& ids, const BlendOptions& options = {}) {
     const std::vector<TokenId> tokens = TokensOf(ids);
@@ -130,11 +104,11 @@ class BlendModelTest : public CliTest {
     return last;
   }
   void Load(const BlendPlan& plan, int begin, int end, KvCache* cache) {
-    const View view(cache, begin, end);
+    const demo::CacheView view(cache, begin, end);
     RestoreRequest request;
     request.begin = static_cast<uint64_t>(begin);
     request.end = static_cast<uint64_t>(end);
-    request.into = &view.kv;
+    request.into = &view.view();
     ASSERT_OK(store_object_.Restore(plan, request));
   }
   static bool SameBits(const KvCache& a, const KvCache& b, int end) {
@@ -157,21 +131,6 @@ class BlendModelTest : public CliTest {
       }
     }
     return false;
-  }
-  template <typename Scalar>
-  static double Divergence(const std::vector<Scalar>& of, const std::vector<Scalar>& from) {
-    const auto log_sum = [](const std::vector<Scalar>& logits) {
-      double sum = 0;
-      for (const Scalar value : logits) sum += std::exp(static_cast<double>(value));
-      return std::log(sum);
-    };
-    const double a = log_sum(of), b = log_sum(from);
-    double sum = 0;
-    for (size_t i = 0; i < of.size(); ++i) {
-      const double p = static_cast<double>(of[i]) - a, q = static_cast<double>(from[i]) - b;
-      sum += std::exp(p) * (p - q);
-    }
-    return sum;
   }
   static Ids Joined(const std::vector<Ids>& parts) {
     Ids all;
@@ -275,7 +234,8 @@ TEST_F(BlendModelTest, TurnedKeysAreNearerToAFullPrefill) {
     BlendOptions options;
     change(&options);
     KvCache cache = EmptyCache();
-    return Divergence(want, Run<float>(ids, PlanOf(ids, options), &cache));
+    const std::vector<float> got = Run<float>(ids, PlanOf(ids, options), &cache);
+    return llama::Divergence(std::span(want), std::span(got));
   };
   const double by_default = divergence([](BlendOptions*) {});
   const double unturned = divergence([](BlendOptions* o) { o->position_correction = false; });

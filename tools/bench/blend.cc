@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <random>
 
@@ -17,7 +16,9 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/fixture.h"
 #include "tools/bench/machine.h"
+#include "tools/demo/cache_view.h"
 #include "tools/llama/model_files.h"
+#include "tools/llama/perplexity.h"
 #include "tools/llama/tokenizer.h"
 #include "tools/llama/transformer.h"
 
@@ -29,33 +30,6 @@ constexpr size_t kPromptTokens = kDocuments * kDocumentTokens + kQuestionTokens;
 constexpr double kShare = 0.15;
 
 using Ids = std::vector<int32_t>;
-
-// Positions [begin, end) of a cache, as the store sees memory.
-class CacheView {
- public:
-  CacheView(llama::KvCache* cache, size_t begin, size_t end) {
-    for (int layer = 0; layer < cache->layers(); ++layer) {
-      k_.push_back(reinterpret_cast<std::byte*>(cache->K(layer, static_cast<int>(begin), 0)));
-      v_.push_back(reinterpret_cast<std::byte*>(cache->V(layer, static_cast<int>(begin), 0)));
-    }
-    for (const auto* const bases : {&k_, &v_}) {
-      planes_.push_back({.layer_bases = *bases,
-                         .token_stride = static_cast<int64_t>(2 * cache->position_stride()),
-                         .head_stride = static_cast<int64_t>(2 * cache->head_stride())});
-    }
-    group_ = {.position = begin, .count = end - begin, .planes = planes_};
-    view_.groups = {&group_, 1};
-  }
-  CacheView(const CacheView&) = delete;
-  CacheView& operator=(const CacheView&) = delete;
-  const KvView* view() const { return &view_; }
-
- private:
-  std::vector<std::byte*> k_, v_;
-  std::vector<PlaneView> planes_;
-  GroupView group_;
-  KvView view_;
-};
 
 class BlendBench {
  public:
@@ -114,11 +88,12 @@ class BlendBench {
         plan_, store_.PlanBlend({.model = id_, .tokens = tokens, .ns = "documents"}, options));
     for (const BlendStep& step : plan_.steps) {
       if (step.loads) {
-        const CacheView into(&cache_, step.begin, step.end);
+        const demo::CacheView into(&cache_, static_cast<int>(step.begin),
+                                   static_cast<int>(step.end));
         RestoreRequest request;
         request.begin = step.begin;
         request.end = step.end;
-        request.into = into.view();
+        request.into = &into.view();
         CAIRN_RETURN_IF_ERROR(store_.Restore(plan_, request).status());
         continue;
       }
@@ -134,18 +109,7 @@ class BlendBench {
 
   // KL of the blended answer to that of the full prefill, of the prompt at hand.
   double Divergence() const {
-    const auto log_sum = [](const std::vector<float>& logits) {
-      double sum = 0;
-      for (const float value : logits) sum += std::exp(static_cast<double>(value));
-      return std::log(sum);
-    };
-    const double of_full = log_sum(full_), of_blended = log_sum(blended_);
-    double sum = 0;
-    for (size_t i = 0; i < full_.size(); ++i) {
-      const double p = full_[i] - of_full, q = blended_[i] - of_blended;
-      sum += std::exp(p) * (p - q);
-    }
-    return sum;
+    return llama::Divergence(std::span<const float>(full_), std::span<const float>(blended_));
   }
 
  private:
@@ -154,12 +118,8 @@ class BlendBench {
         model_(std::move(model)),
         transformer_(model_.checkpoint),
         cache_(model_.checkpoint.config(), static_cast<int>(kPromptTokens)) {
-    const llama::Config& config = model_.checkpoint.config();
-    spec_ = ModelSpec::FullAttention("own model", static_cast<uint32_t>(config.layers),
-                                     static_cast<uint32_t>(config.kv_heads),
-                                     static_cast<uint32_t>(config.head_dim()), Dtype::kBf16);
-    spec_.groups[0].planes[0].rotary.pairing = RotaryPairing::kAdjacent;
-    spec_.groups[0].inv_freq = llama::InverseFrequencies(config.head_dim());
+    spec_.identity.name = "own model";
+    spec_.groups.push_back(demo::GroupOf(model_.checkpoint.config()));
     const Ids all = model_.tokenizer.Encode(text);
     auto next = all.begin() + 1;
     for (size_t i = 0; i < kDocuments; ++i, next += kDocumentTokens) {
@@ -173,12 +133,12 @@ class BlendBench {
     CAIRN_RETURN_IF_ERROR(store_.SetNamespace("documents", {.index = Index::kChunks}));
     for (size_t i = 0; i < kDocuments; ++i) {
       transformer_.Forward(documents_[i], 0, llama::LogitsOf::kNoRow, &cache_);
-      const CacheView view(&cache_, 0, kDocumentTokens);
+      const demo::CacheView view(&cache_, 0, kDocumentTokens);
       CAIRN_ASSIGN_OR_RETURN(
           Branch branch,
           store_.CreateBranch(id_, {.name = "document " + std::to_string(i), .ns = "documents"}));
       const std::vector<TokenId> tokens(documents_[i].begin(), documents_[i].end());
-      CAIRN_RETURN_IF_ERROR(branch.AppendSync({.tokens = tokens, .kv = view.view()}).status());
+      CAIRN_RETURN_IF_ERROR(branch.AppendSync({.tokens = tokens, .kv = &view.view()}).status());
     }
     CAIRN_RETURN_IF_ERROR(store_.Compact());
     return store_.Close();

@@ -11,8 +11,8 @@
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
+#include "tools/demo/cache_view.h"
 #include "tools/llama/model_files.h"
-#include "tools/llama/transformer.h"
 
 namespace cairn::demo {
 namespace {
@@ -27,14 +27,6 @@ Result<std::string> DigestOfFile(const std::string& path) {
   return std::string(digest);
 }
 
-PlaneView Plane(const llama::KvCache& cache, const std::vector<std::byte*>& layers) {
-  return {.layer_bases = layers,
-          .block_stride = 0,
-          .token_stride = static_cast<int64_t>(cache.position_stride() * sizeof(uint16_t)),
-          .head_stride = static_cast<int64_t>(cache.head_stride() * sizeof(uint16_t)),
-          .element_stride = 0};
-}
-
 }  // namespace
 
 Result<ModelSpec> DescribeModel(const llama::Config& config, const std::string& checkpoint_path,
@@ -44,25 +36,8 @@ Result<ModelSpec> DescribeModel(const llama::Config& config, const std::string& 
   spec.identity.cache_dtype = DtypeName(Dtype::kBf16);
   CAIRN_ASSIGN_OR_RETURN(spec.identity.weights_digest, DigestOfFile(checkpoint_path));
   CAIRN_ASSIGN_OR_RETURN(spec.identity.tokenizer_digest, DigestOfFile(tokenizer_path));
-  LayerGroup group = LayerGroup::FullAttention(
-      static_cast<uint32_t>(config.layers), static_cast<uint32_t>(config.kv_heads),
-      static_cast<uint32_t>(config.head_dim()), Dtype::kBf16);
-  group.planes[0].rotary.pairing = RotaryPairing::kAdjacent;
-  group.inv_freq = llama::InverseFrequencies(config.head_dim());
-  spec.groups.push_back(std::move(group));
+  spec.groups.push_back(GroupOf(config));
   return spec;
-}
-
-CacheView::CacheView(llama::KvCache* cache, int begin, int end) {
-  for (int layer = 0; layer < cache->layers(); ++layer) {
-    k_layers_.push_back(reinterpret_cast<std::byte*>(cache->K(layer, begin, 0)));
-    v_layers_.push_back(reinterpret_cast<std::byte*>(cache->V(layer, begin, 0)));
-  }
-  planes_ = {Plane(*cache, k_layers_), Plane(*cache, v_layers_)};
-  group_.position = static_cast<uint64_t>(begin);
-  group_.count = static_cast<uint64_t>(end - begin);
-  group_.planes = planes_;
-  view_.groups = std::span(&group_, 1);
 }
 
 SamplerState ToSamplerState(const llama::Sampler& sampler) {

@@ -4,14 +4,11 @@
 // described, new tokens are appended, everything is restored. Copy from here.
 #pragma once
 
-#include <array>
 #include <string>
-#include <vector>
 
 #include "cairn/store.h"
 #include "tools/demo/conversation.h"
 #include "tools/llama/checkpoint.h"
-#include "tools/llama/kv_cache.h"
 
 namespace cairn::demo {
 
@@ -19,22 +16,6 @@ namespace cairn::demo {
 // of the same shape is another model, and its state is refused.
 Result<ModelSpec> DescribeModel(const llama::Config& config, const std::string& checkpoint_path,
                                 const std::string& tokenizer_path);
-
-// Positions [begin, end) of a cache, as the store sees memory. Owns the arrays that the view names;
-// the cache stays the caller's.
-class CacheView {
- public:
-  CacheView(llama::KvCache* cache, int begin, int end);
-  CacheView(const CacheView&) = delete;  // The view points into this object.
-  CacheView& operator=(const CacheView&) = delete;
-  const KvView& view() const { return view_; }
-
- private:
-  std::vector<std::byte*> k_layers_, v_layers_;
-  std::array<PlaneView, 2> planes_;
-  GroupView group_;
-  KvView view_;
-};
 
 // Appends everything that the conversation has and the branch has not, in one atomic delta: tokens,
 // their KV as far as it is computed, the sampler. When this returns it survives a power loss.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How well a model predicts a text.
+// How well a model predicts a text, and how far one prediction is from another.
 
 #pragma once
 
@@ -54,6 +54,24 @@ void AddWindowLoss(std::span<const int32_t> window, size_t first_scored,
         window.subspan(begin, rows), static_cast<int>(begin), LogitsOf::kAllRows, cache);
     AddRowLosses(logits, window.subspan(begin + 1, rows), loss);
   }
+}
+
+// KL(of || from) in nats, of the distributions of the next token that two rows of logits stand for.
+template <typename Scalar>
+double Divergence(std::span<const Scalar> of, std::span<const Scalar> from) {
+  const auto log_sum = [](std::span<const Scalar> logits) {
+    const double max = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+    double sum = 0;
+    for (const Scalar value : logits) sum += std::exp(static_cast<double>(value) - max);
+    return max + std::log(sum);
+  };
+  const double sum_of = log_sum(of), sum_from = log_sum(from);
+  double nats = 0;
+  for (size_t i = 0; i < of.size(); ++i) {
+    const double p = static_cast<double>(of[i]) - sum_of;
+    nats += std::exp(p) * (p - static_cast<double>(from[i]) + sum_from);
+  }
+  return nats;
 }
 
 }  // namespace cairn::llama
