@@ -88,20 +88,17 @@ void PieceExtender::SetRun(Side* side, uint64_t reach, bool to_right) const {
   side->run = {.node = side->piece->node, .begin = begin, .end = begin + count};
 }
 
-// To what has exact KV beside the piece. Where there is none the side ends.
+// Cuts each side's run to what has exact KV beside the piece. Where there is none the side ends.
 Status PieceExtender::Clip(std::vector<Side>* sides, bool to_right) {
-  TreeNeeds needs;
-  for (const Side& side : *sides) needs.nodes.push_back(side.run.node);
+  std::vector<uint64_t> nodes;
+  for (const Side& side : *sides) nodes.push_back(side.run.node);
   Committer::Lock lock(write_.mutex());
-  if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
+  CAIRN_RETURN_IF_ERROR(write_.access->LoadNodes(nodes, query_.memory_only, &lock));
   const Tree& tree = write_.tree();
   for (Side& side : *sides) {
     PathRun& run = side.run;
     const uint64_t asked = run.end - run.begin;
     const Node* const node = tree.FindNode(run.node);
-    if (query_.memory_only && !tree.KnowsNode(run.node)) {
-      return Status(StatusCode::kBusy, "a node is not in memory");
-    }
     std::vector<ChunkStretch> exact;
     if (node != nullptr) exact = ExactStretches(tree, *node, run.begin, run.end);
     if (!exact.empty() && to_right && exact.front().begin == run.begin) {

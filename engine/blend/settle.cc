@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The end of a plan: its pieces are held, so that nothing takes their content, and compared again
-// if something may have been taken since they were found.
+// BlendPlanner settles a plan: it holds the pieces, so that nothing takes their content, compares
+// them again if something may have changed since they were found, and grants the lease.
 #include <algorithm>
 #include <utility>
 
@@ -105,20 +105,11 @@ Status BlendPlanner::HoldPieces(Draft* draft, std::vector<Content>* contents, Pa
   return Status::Ok();
 }
 
-// kBusy with memory_only where one is not in memory.
 Status BlendPlanner::LoadNodes(const Draft& draft, std::span<const Piece> pieces,
                                Committer::Lock* lock) const {
-  if (!draft.query.memory_only) {
-    TreeNeeds needs;
-    for (const Piece& piece : pieces) needs.nodes.push_back(piece.node);
-    return deps_.write->access->Load(needs, lock);
-  }
-  for (const Piece& piece : pieces) {
-    if (!deps_.write->tree().KnowsNode(piece.node)) {
-      return Status(StatusCode::kBusy, "a node is not in memory");
-    }
-  }
-  return Status::Ok();
+  std::vector<uint64_t> nodes;
+  for (const Piece& piece : pieces) nodes.push_back(piece.node);
+  return deps_.write->access->LoadNodes(nodes, draft.query.memory_only, lock);
 }
 
 BlendPlanner::Content BlendPlanner::ContentOf(const Node& node, uint64_t begin, uint64_t end,

@@ -29,6 +29,18 @@ Status TreeAccess::Load(const TreeNeeds& needs, Lock* lock) {
   return LoadNeeds(&tree_, lock, needs);
 }
 
+Status TreeAccess::LoadNodes(std::span<const uint64_t> nodes, bool memory_only, Lock* lock) {
+  if (!memory_only) {
+    TreeNeeds needs;
+    needs.nodes.assign(nodes.begin(), nodes.end());
+    return Load(needs, lock);
+  }
+  for (const uint64_t node : nodes) {
+    if (!tree_.KnowsNode(node)) return Status(StatusCode::kBusy, "a node is not in memory");
+  }
+  return Status::Ok();
+}
+
 Result<const Head*> TreeAccess::LoadBranch(BranchId id, Lock* lock) {
   const auto branch = static_cast<uint64_t>(id);
   const Head* head = tree_.FindHead(branch);

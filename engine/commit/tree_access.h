@@ -38,6 +38,9 @@ class TreeAccess {
   void SetLog(const wal::Log* log) { log_ = log; }
 
   Status Load(const TreeNeeds& needs, Lock* lock);
+  // Loads nodes for a search; each is in memory then, or does not exist. With `memory_only` nothing
+  // is read: kBusy if one is neither in memory nor known to be gone.
+  Status LoadNodes(std::span<const uint64_t> nodes, bool memory_only, Lock* lock);
   // The branch and its path. kNotFound.
   Result<const Head*> LoadBranch(BranchId id, Lock* lock);
   // The same for a change. kPoisoned after a rollback: the caller decided on state that was undone.

@@ -225,20 +225,19 @@ std::vector<ChunkSearch::Read> ChunkSearch::NextReads(std::span<Seed> seeds, uin
 
 // To what has exact KV. What has none there is read no more.
 Status ChunkSearch::ClipAll(std::vector<Read>* reads) {
-  TreeNeeds needs;
-  for (const Read& read : *reads) needs.nodes.push_back(read.seed->entry.node);
+  std::vector<uint64_t> nodes;
+  for (const Read& read : *reads) nodes.push_back(read.seed->entry.node);
   Committer::Lock lock(write_.mutex());
-  if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
+  CAIRN_RETURN_IF_ERROR(write_.access->LoadNodes(nodes, query_.memory_only, &lock));
   std::vector<Read> clipped;
   for (Read& read : *reads) {
-    CAIRN_ASSIGN_OR_RETURN(const bool any, Clip(&read, lock));
-    if (any) clipped.push_back(std::move(read));
+    if (Clip(&read, lock)) clipped.push_back(std::move(read));
   }
   *reads = std::move(clipped);
   return Status::Ok();
 }
 
-Result<bool> ChunkSearch::Clip(Read* read, const Committer::Lock&) {
+bool ChunkSearch::Clip(Read* read, const Committer::Lock&) {
   Seed& seed = *read->seed;
   const Tree& tree = write_.tree();
   const Node* const node = tree.FindNode(seed.entry.node);
@@ -246,9 +245,6 @@ Result<bool> ChunkSearch::Clip(Read* read, const Committer::Lock&) {
   const bool is_left = read->hi == seed.lo, is_right = read->lo == seed.hi;
   if (first || is_left) seed.left = false;
   if (first || is_right) seed.right = false;
-  if (node == nullptr && query_.memory_only && !tree.KnowsNode(seed.entry.node)) {
-    return Status(StatusCode::kBusy, "a node is not in memory");
-  }
   if (node == nullptr || !Suits(*node) || node->lanes[kTokenLane].end < seed.entry.position) {
     met_gone_ = true;
     if (gone_.size() < kSweepBatch) gone_.push_back(seed.entry);  // The next search meets the rest.

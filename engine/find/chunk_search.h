@@ -94,7 +94,7 @@ class ChunkSearch {
   Status Compare(std::vector<Seed>* seeds);
   std::vector<Read> NextReads(std::span<Seed> seeds, uint64_t reach) const;
   Status ClipAll(std::vector<Read>* reads);
-  Result<bool> Clip(Read* read, const Committer::Lock& lock);
+  bool Clip(Read* read, const Committer::Lock& lock);
   Status ReadAll(std::vector<Read>* reads);
   void Extend(const Read& read) const;
   bool IsEqual(const Read& read, uint64_t position) const;

@@ -37,9 +37,7 @@ void PrefixSearch::Refute(uint64_t node, uint64_t position) {
 Result<const Node*> PrefixSearch::LoadNode(uint64_t number, Committer::Lock* lock) {
   const Tree& tree = write_.tree();
   if (!tree.KnowsNode(number)) {
-    if (query_.memory_only) return Status(StatusCode::kBusy, "a node is not in memory");
-    CAIRN_RETURN_IF_ERROR(
-        write_.access->Load({.branches = {}, .nodes = {number}, .names = {}}, lock));
+    CAIRN_RETURN_IF_ERROR(write_.access->LoadNodes({&number, 1}, query_.memory_only, lock));
   }
   const Node* const node = tree.FindNode(number);
   return node != nullptr && Suits(*node) ? node : nullptr;
