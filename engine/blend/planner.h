@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Store::PlanBlend, and what is done with a plan: restores.
+// Store::PlanBlend makes plans, and Store::Restore brings what they load. A plan is made in steps:
 //
-//   prefix and runs of the prompt                     find/prefix_finder.h, find/chunk_finder.h
-//     or the pieces that the caller knows
-//   which of them, where each part comes from         cover.h
-//   what is similar beside them                       extend.h
-//   pieces are held, and what changed since is
-//     compared again; at the end the lease            settle.cc
-//   whether keys turn as the model says               position_check.h
-//   what of it is computed all the same               recompute.h
+//   find the prefix and runs of the prompt; or take
+//     the pieces that the caller names                find/prefix_finder.h, find/chunk_finder.h
+//   choose a source for each part of the prompt       cover.h
+//   extend the pieces while ids stay similar          extend.h
+//   hold the pieces; compare what changed meanwhile   settle.cc
+//   check that keys turn as the model says            position_check.h
+//   choose the tokens to compute                      recompute.h
+//   grant the lease                                   settle.cc
 //
-// What others take away meanwhile is left out of the plan, which is not `complete` then.
+// A piece that is dropped, rewound or evicted meanwhile is left out, and the plan is not `complete`
+// then. A plan writes nothing: a crash costs its lease, and a restore of it fails or is right.
 //
 // Thread-safe. No lock may be held around the calls.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
-#include <string_view>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "cairn/blend.h"
@@ -48,10 +54,10 @@ class BlendPlanner {
 
   // Errors: those of Store.
   Result<BlendPlan> Plan(const PrefixQuery& query, const BlendOptions& options);
+  // The same of options.sources alone: nothing is searched, even if there are none.
+  Result<BlendPlan> PlanKnown(const PrefixQuery& query, const BlendOptions& options);
   Result<RestoreResult> Restore(const BlendPlan& plan, const RestoreRequest& request,
                                 LayerProgress* progress);
-  // As Plan, with options.sources alone, also where there are none.
-  Result<BlendPlan> PlanKnown(const PrefixQuery& query, const BlendOptions& options);
 
   const PrefixFinder::Deps& deps() const { return deps_; }
   const BlendCounters& counters() const { return counters_; }

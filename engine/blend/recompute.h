@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chooses which tokens of a prompt are computed although their KV could be loaded, and makes steps
-// of that. A pure function of the pieces.
+// Chooses the tokens of a prompt that the engine computes: those that were found nowhere, and some
+// whose KV could be loaded. The choice follows from the pieces and the options alone.
 //
 //   pieces     [prefix][ A      ][ B        ]      [ C  ]  question
-//   computed            ..      ... ..  .. .      ....  ..........
-//              exact    | first     | differs     | nothing was found
-//                       of a seam   around
+//   computed            ..     .... ...   ........  .   ............
+//                       |      |    |     |
+//                       |      |    |     nothing was found here
+//                       |      |    ids differ here, and recompute_boundary on both sides
+//                       |      recompute_boundary before a seam, recompute_first behind it
+//                       recompute_first behind the prefix, which itself is exact
 #pragma once
 
 #include <cstdint>

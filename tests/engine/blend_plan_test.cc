@@ -16,6 +16,15 @@ class BlendPlanTest : public BlendTest {
     options.recompute_first = options.recompute_boundary = 0;
     return options;
   }
+  // The model has a second group, which keeps 16 tokens.
+  void AddWindow() {
+    spec_.identity.name = "window";
+    LayerGroup window = spec_.groups[0];
+    window.name = "window";
+    window.retention = {.kind = Retention::kWindow, .window = 16, .sinks = 0, .chunk = 0};
+    spec_.groups.push_back(window);
+    model_ = Register(spec_);
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Worlds, BlendPlanTest, ::testing::Values("memory", "simulated"), NameOf);
 
@@ -154,12 +163,7 @@ TEST_P(BlendPlanTest, SeparatorsAndWhatIsBehindTheLastAreComputed) {
 }
 
 TEST_P(BlendPlanTest, WithinAPrefixAWindowIsThere) {
-  spec_.identity.name = "window";
-  LayerGroup window = spec_.groups[0];
-  window.name = "window";
-  window.retention = {.kind = Retention::kWindow, .window = 16, .sinks = 0, .chunk = 0};
-  spec_.groups.push_back(window);
-  model_ = Register(spec_);
+  AddWindow();
   const std::vector<TokenId> doc = Tokens(256, 5);
   ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "doc", .ns = "docs"}));
   // The window group has only what is needed at 128 and at 256.
@@ -201,12 +205,7 @@ TEST_P(BlendPlanTest, WhatContinuesAnApproximateConversationIsNoPrefix) {
 
 // Both parts are of one path: what a window needs where the exact part ends need not be there.
 TEST_P(BlendPlanTest, AnApproximateConversationHasItsWindowWhereItEnds) {
-  spec_.identity.name = "window";
-  LayerGroup window = spec_.groups[0];
-  window.name = "window";
-  window.retention = {.kind = Retention::kWindow, .window = 16, .sinks = 0, .chunk = 0};
-  spec_.groups.push_back(window);
-  model_ = Register(spec_);
+  AddWindow();
   const std::vector<TokenId> ids = Tokens(400, 5);
   ASSERT_OK_ASSIGN(Branch branch, store_.CreateBranch(model_, {.name = "a", .ns = "docs"}));
   for (const uint64_t begin : {0, 200}) {

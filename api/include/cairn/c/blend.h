@@ -7,11 +7,10 @@
 //   if (cairn_store_plan_blend(store, &query, NULL, &plan, &error) == CAIRN_OK) {
 //     for (size_t i = 0; i < plan->step_count; ++i) {
 //       const cairn_blend_step* step = &plan->steps[i];
-//       if (step->loads) {
-//         request.begin = step->begin;
-//         request.end = step->end;
-//         code = cairn_store_restore_plan(store, plan, &request, NULL, NULL, &error);
-//       } else {
+//       request.begin = step->begin;
+//       request.end = step->end;
+//       if (!step->loads ||
+//           cairn_store_restore_plan(store, plan, &request, NULL, NULL, NULL) != CAIRN_OK) {
 //         compute(step->begin, step->end);  // The cache holds [0, step->begin).
 //       }
 //     }
