@@ -244,6 +244,79 @@ TEST_F(ChunkFaultTest, AnotherTreeDuringASearchIsNotComplete) {
   EXPECT_FALSE(found->complete);
 }
 
+// The plan's restore is all or nothing, and never wrong.
+TEST_F(ChunkFaultTest, ADamagedSourceIsCorruptionOfAPlansRestore) {
+  const std::vector<TokenId> ids = Tokens(400, 5), prompt = Joined({ids, Tokens(9, 6)});
+  Make(ids);
+  ASSERT_OK(store_.Compact());
+  ASSERT_OK_ASSIGN(const auto names, disk_->List("/store/tables"));
+  std::string table;
+  for (const auto& entry : names) {
+    if (entry.ends_with(".snapshot")) table = "/store/tables/" + entry;
+  }
+  ASSERT_OK_ASSIGN(const auto info, disk_->Info(table));
+  KvSet want(spec_, Layout::kContiguous, 0, 400);
+  want.Write(kSeed, 0, 400);
+  int damaged = 0;
+  for (uint64_t at = 4096; at < info.bytes; at += 1009) {
+    ASSERT_OK(store_.Close());
+    ASSERT_OK(disk_->FlipBit(table, at, 3));
+    Open();
+    PrefixQuery query;
+    query.model = model_;
+    query.tokens = prompt;
+    query.ns = "docs";
+    const auto plan = store_.PlanBlend(query);
+    if (plan.ok() && plan->load_tokens == 400) {
+      KvSet got(spec_, Layout::kContiguous, 0, 400);
+      RestoreRequest request;
+      request.end = 400;
+      request.into = got.View(0, 400);
+      const auto restored = store_.Restore(*plan, request);
+      if (restored.ok()) {
+        EXPECT_TRUE(got == want);
+      } else {
+        EXPECT_FAILS(restored.status(), StatusCode::kCorruption, table.substr(14));
+        ++damaged;
+      }
+    }
+    ASSERT_OK(store_.Close());
+    ASSERT_OK(disk_->FlipBit(table, at, 3));
+    Open();
+  }
+  EXPECT_GT(damaged, 3);
+}
+
+// The follower reads the table that it has, until it shows a newer state.
+TEST_F(ChunkFaultTest, AFollowersPlanOfWhatTheWriterDroppedIsNotFound) {
+  const std::vector<TokenId> ids = Tokens(400, 5), prompt = Joined({ids, Tokens(9, 6)});
+  Make(ids);
+  ASSERT_OK(store_.Compact());
+  Options options = options_;
+  options.read_only = true;
+  options.create_if_missing = false;
+  ASSERT_OK_ASSIGN(Store follower, Store::Open("/store", options));
+  PrefixQuery query;
+  query.model = model_;
+  query.tokens = prompt;
+  query.ns = "docs";
+  ASSERT_OK_ASSIGN(const BlendPlan plan, follower.PlanBlend(query));
+  ASSERT_EQ(400u, plan.load_tokens);
+  ASSERT_OK(made_.Drop());
+  Make(Tokens(300, 7));
+  ASSERT_OK(store_.Compact());
+  KvSet got(spec_, Layout::kContiguous, 0, 400);
+  RestoreRequest request;
+  request.end = 400;
+  request.into = got.View(0, 400);
+  KvSet want(spec_, Layout::kContiguous, 0, 400);
+  want.Write(kSeed, 0, 400);
+  ASSERT_OK(follower.Restore(plan, request));
+  EXPECT_TRUE(got == want);
+  ASSERT_OK(follower.Refresh());
+  EXPECT_FAILS(follower.Restore(plan, request).status(), StatusCode::kNotFound);
+}
+
 // Each byte of the table, one bit of it: found when it is read, or by its checksum at the opening.
 TEST_F(ChunkFaultTest, AFlippedBitOfTheirTableIsMetAndMended) {
   const std::vector<TokenId> ids = Tokens(400, 5);
