@@ -5,6 +5,8 @@
 #include "cairn/store.h"
 
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "base/core/check.h"
 #include "tools/bench/micro/micro.h"
@@ -97,9 +99,10 @@ void Append(::benchmark::State& state, uint64_t tokens) {
 // beside copying.
 void DurableAppend(::benchmark::State& state, Index index, uint64_t branch_count) {
   Options options = SmallStore();
-  options.index = index;
+  options.index = index == Index::kNone ? index : Index::kPrefix;
   auto store = Store::Open(":memory:", options);
   if (Failed(&state, store.status())) return;
+  if (index == Index::kChunks && Failed(&state, store->SetNamespace("", {.index = index}))) return;
   const auto spec = ModelOfTokenBytes(0);
   if (Failed(&state, spec.status())) return;
   const auto model = store->RegisterModel(*spec);
@@ -188,10 +191,11 @@ void RegisterStore() {
   }
   for (const uint64_t branches : {1, 1000}) {
     const std::string of = "/branches:" + std::to_string(branches);
-    add("durable_append/index:none" + of, DurableAppend, Index::kNone, branches)
-        ->Iterations(kDurableAppends);
-    add("durable_append/index:prefix" + of, DurableAppend, Index::kPrefix, branches)
-        ->Iterations(kDurableAppends);
+    for (const auto& [name, index] : {std::pair("none", Index::kNone), {"prefix", Index::kPrefix},
+                                      {"chunks", Index::kChunks}}) {
+      add(std::string("durable_append/index:") + name + of, DurableAppend, index, branches)
+          ->Iterations(kDurableAppends);
+    }
   }
   add("restore/log", Restore, false);
   add("restore/tables", Restore, true);
