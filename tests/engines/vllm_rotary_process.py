@@ -2,8 +2,7 @@
 """A process with vLLM, for test_rotary.py: prints one line of JSON, keys of the first layer as its cache gets them,
 [token][head][element], and how the connector describes planes of such keys.
 
-Usage: vllm_rotary_process.py JSON, {"model": folder, "store": folder, "ids": prompt}. On a processor the connector
-keeps opaque pages, of which it says nothing: what it would say of rows is asked here, in the same place.
+Usage: vllm_rotary_process.py JSON, {"model": folder, "store": folder, "ids": prompt}.
 """
 
 import json
@@ -14,23 +13,17 @@ os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0"
                   HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
 
 
-def as_rows(layout, model):
-    specs = [cairn.LayerGroup(group.spec.name, layers=len(group.layers), planes=[cairn.Plane(
-        "k", role="key", heads=group.heads, row_bytes=model.get_head_size() * model.dtype.itemsize,
-        dtype=str(model.dtype).removeprefix("torch."))]) for group in layout.groups]
-    return layout.described(specs)
-
-
 def main():
     job, found = json.loads(sys.argv[1]), {}
     described = _vllm_rotary.described
 
     def look(config, layout):
-        (group,) = described(config, as_rows(layout, config.model_config)).groups
+        layout = described(config, layout)
+        (group,) = layout.groups
         rotary = group.spec.planes[0].rotary
         found["group"] = {"inv_freq": group.spec.inv_freq, "mscale": group.spec.mscale, "state": rotary.state,
                           "pairing": rotary.pairing, "first": rotary.first, "width": rotary.width}
-        return described(config, layout)
+        return layout
 
     _vllm_rotary.described = look
     llm = LLM(model=job["model"], dtype="float32", max_model_len=512, block_size=32, enforce_eager=True, seed=1,
@@ -52,6 +45,5 @@ if __name__ == "__main__":
     from vllm import LLM, SamplingParams
     from vllm.config import KVTransferConfig
 
-    import cairn
     from cairn import _vllm_rotary
     main()

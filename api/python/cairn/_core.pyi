@@ -1181,10 +1181,6 @@ class PrefixHit:
     @property
     def complete(self) -> bool: ...
 
-    @property
-    def lease(self) -> int:
-        """0: there is none."""
-
     def __repr__(self) -> str: ...
 
     def fork(self, position: int | None = None, name: str = '', *, namespace: str = '', keep: Keep = ..., durability: str = 'process') -> Branch:
@@ -1196,8 +1192,12 @@ class PrefixHit:
     def restore(self, into: KvView | KvBuffer | None = None, tokens: Any = None, *, begin: int = 0, end: int | None = None, require_kv: bool = False, timeout: float | None = None, progress: LayerProgress | None = None, gpu_ready: int = 0, layer_events: Sequence[int] = (), fall_back_to_host: bool = False) -> RestoreResult:
         """As Branch.restore, of positions up to `matched`, which `end` None is."""
 
+    @property
+    def lease(self) -> int:
+        """0: there is none."""
+
     def renew(self, lease: float) -> None:
-        """The lease lasts for so many seconds from now. NotFound: it is over."""
+        """The lease lasts for `lease` seconds from now. NotFound: it is over."""
 
     def release(self) -> None:
         """Ends the lease, if there is one."""
@@ -1308,10 +1308,6 @@ class BlendPlan:
     def positions_checked(self) -> bool: ...
 
     @property
-    def lease(self) -> int:
-        """0: there is none."""
-
-    @property
     def position_mapping(self) -> object: ...
 
     @property
@@ -1319,7 +1315,7 @@ class BlendPlan:
 
     def chunks(self, tokens: int = 64) -> list[BlendChunk]:
         """
-        The prompt in pieces of so many tokens, each with what was found of it.
+        The prompt in pieces of `tokens` tokens, each with what was found of it.
         """
 
     def __repr__(self) -> str: ...
@@ -1330,8 +1326,12 @@ class BlendPlan:
         now; the rest of the view stays as it is. All or nothing. Conflict or NotFound when a source changed.
         """
 
+    @property
+    def lease(self) -> int:
+        """0: there is none."""
+
     def renew(self, lease: float) -> None:
-        """The lease lasts for so many seconds from now. NotFound: it is over."""
+        """The lease lasts for `lease` seconds from now. NotFound: it is over."""
 
     def release(self) -> None:
         """Ends the lease, if there is one."""

@@ -14,11 +14,12 @@ from . import _digest
 
 # A namespace with this at its end is of a generation: of weights that no file holds. It is over when its process is.
 _GENERATION = "@generation:"
-_OF_A_GENERATION = re.compile(_GENERATION + r"([0-9a-f]{32})(#[0-9a-f]{32})?$")
+_OF_A_GENERATION = re.compile(_GENERATION + r"([0-9a-f]{32})(#[0-9a-f]{32})?(#blended)?$")
+_BLENDED = "#blended"  # At the end of a namespace; what a salt puts there has other letters.
 
 
-def identity_of(vllm_config, settings, digests):
-    """ValueError: there is nothing to tell the weights by."""
+def identity_of(vllm_config, settings, digests, form=""):
+    """form: belongs to the cache's dtype. ValueError: there is nothing to tell the weights by."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     name = settings.model or pathlib.PurePath(model.model).name
     return cairn.ModelIdentity(
@@ -26,7 +27,7 @@ def identity_of(vllm_config, settings, digests):
         revision=str(model.revision or getattr(model.hf_config, "_commit_hash", None) or ""),
         weights_digest=settings.weights_digest or _weights_of(vllm_config, digests),
         quantization=str(model.quantization or ""),
-        cache_dtype=f"{cache.cache_dtype} of {model.dtype}")
+        cache_dtype=f"{cache.cache_dtype} of {model.dtype}{form}")
 
 
 def _weights_of(vllm_config, digests):
@@ -90,6 +91,11 @@ def namespace_of(name, generation, salt):
     if salt:
         name += "#" + hashlib.sha256(salt.encode()).hexdigest()[:32]
     return name
+
+
+def blended(namespace):
+    """Where requests that go on from approximate KV of this namespace are kept: no exact request looks there."""
+    return namespace + _BLENDED
 
 
 def is_reserved(name):

@@ -3,10 +3,10 @@
 
 vLLM shows each layer as a tensor [block][head][token][element], K and V side by side in the elements,
 whatever the order in memory is. Where an attention backend keeps to that, a position is a row of K and one
-of V: everything works to the token. Where a backend may arrange the bytes inside a block as it likes (on a
-CPU they are packed for its instructions), a block is an opaque page: its bytes are dealt evenly to its
-positions, and the connector stores and loads whole blocks only. Packing, with all that it depends on, is
-then part of what is compared.
+of V: everything works to the token; so it does on a processor in f32 and f16, where rows have other places
+(_vllm_cpu.py). Where a backend may arrange the bytes inside a block as it likes, a block is an opaque page: its
+bytes are dealt evenly to its positions, and the connector stores and loads whole blocks only. Packing, with all
+that it depends on, is then part of what is compared.
 
 Of a recurrent layer a block is one state, the one behind some number of tokens. vLLM keeps a state at the ends of some
 blocks (its mode "align"), so ranges are whole blocks too, and end where each recurrent group has a state.
@@ -31,10 +31,12 @@ from vllm.v1.kv_cache_interface import (
 import cairn
 
 from . import _vllm_content as content
+from . import _vllm_cpu as cpu
 from . import _vllm_identity as identity
 
 # Attention backends that leave rows where the tensor's strides say. All others get opaque blocks.
 TOKEN_MAJOR = {"FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION"}
+CPU = "CPU_ATTN"
 NULL_BLOCK = 0  # In a table: positions that a window has left behind.
 
 
@@ -48,6 +50,7 @@ class Group:
     window: int  # 0: all tokens.
     recurrent: bool
     packed: bool
+    backend: str
     planes: tuple[tuple[str, str, int], ...]  # (name, role, elements of a row, packed: bytes), in the row's order.
     heads: int
     dtype: str
@@ -100,7 +103,10 @@ def layout_of(vllm_config, kv_cache_config, settings, digests):
     groups = []
     for index, group in enumerate(kv_cache_config.kv_cache_groups):
         groups.append(_group(vllm_config, index, tuple(group.layer_names), group.kv_cache_spec))
-    return Layout(tuple(groups), identity.identity_of(vllm_config, settings, digests), content.settings_of(vllm_config))
+    # Stores have been written with blocks of a processor as pages, which are of another model.
+    form = " in rows" if any(group.backend == CPU and not group.packed for group in groups) else ""
+    return Layout(tuple(groups), identity.identity_of(vllm_config, settings, digests, form),
+                  content.settings_of(vllm_config))
 
 
 def _group(vllm_config, index, layers, spec):
@@ -122,7 +128,8 @@ def _backend_of(vllm_config, index, layers):
 
 def _attention(vllm_config, index, layers, spec, backend):
     dtype = str(spec.dtype).removeprefix("torch.")
-    packed = backend not in TOKEN_MAJOR or spec.kv_quant_mode != KVQuantMode.NONE or spec.tokens_per_state != 1
+    packed = spec.kv_quant_mode != KVQuantMode.NONE or spec.tokens_per_state != 1 or not (
+        backend in TOKEN_MAJOR or backend == CPU and cpu.has_rows(spec, vllm_config.cache_config.cache_dtype))
     window = getattr(spec, "sliding_window", None) or 0
     item = spec.dtype.itemsize
     if packed:
@@ -139,7 +146,8 @@ def _attention(vllm_config, index, layers, spec, backend):
     layer_group = cairn.LayerGroup(
         f"{'window' if window else 'attention'}-{index}", layers=len(layers), planes=cairn_planes, retention=retention,
         packing=_packing(vllm_config, backend, spec, dtype) if packed else "")
-    return Group(index, layers, spec.block_size, window, False, packed, planes, spec.num_heads, dtype, layer_group)
+    return Group(index, layers, spec.block_size, window, False, packed, backend, planes, spec.num_heads, dtype,
+                 layer_group)
 
 
 def _recurrent(vllm_config, index, layers, spec, backend):
@@ -161,13 +169,13 @@ def _recurrent(vllm_config, index, layers, spec, backend):
         f"recurrent-{index}", layers=len(layers), retention=cairn.Retention("checkpoint"),
         planes=[cairn.Plane(name, role=role, row_bytes=bytes_, dtype="opaque") for name, role, bytes_ in planes],
         packing=f"vllm {vllm.__version__} {backend} {processor} {spec.block_size}")
-    return Group(index, layers, spec.block_size, 0, True, True, planes, 1, "opaque", layer_group)
+    return Group(index, layers, spec.block_size, 0, True, True, backend, planes, 1, "opaque", layer_group)
 
 
 def _packing(vllm_config, backend, spec, dtype):
     """All that the bytes inside a block depend on, as far as anybody has written it down: so the version, too."""
     words = [f"vllm {vllm.__version__}", backend]
-    if backend == "CPU_ATTN":
+    if backend == CPU:
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
         words.append(_get_attn_isa(spec.dtype, spec.block_size, spec.head_size, vllm_config.cache_config.cache_dtype))
         words.append(torch.backends.cpu.get_cpu_capability())
@@ -235,6 +243,9 @@ def _planes_of(group, layers):
             raise ValueError(f"CairnConnector: the rows of {name} have {of_row.shape[-1]} "
                              f"{'bytes' if group.packed else 'elements'}, not "
                              f"{sum(width for _, _, width in group.planes)}")
+        if group.backend == CPU and not group.packed:
+            tensors += cpu.planes_of(tensor)
+            continue
         first = 0
         for _, _, width in group.planes:
             tensors.append(of_row[..., first:first + width])

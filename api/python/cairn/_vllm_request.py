@@ -16,11 +16,21 @@ TTL_SECONDS_MAX = 10 * 365 * 86400.0
 PRIORITY_MAX = 255  # cairn.Keep
 NAME_BYTES_MAX = 256  # cairn/limits.h, of branches and namespaces; the connector puts some of its own behind.
 NAMESPACE_BYTES_MAX = 128
+TOKENS_END = 1 << 31
 SHOWN_MAX = 100  # Characters of a value that a message repeats.
 
 
 class Refused(ValueError):
     """Names the key, and what is wrong with it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Blend:
+    """Which prompt's plan a request is a stage of (_vllm_stages.py). tokens: the whole prompt, of the request that asks
+    for the plan."""
+
+    id: str
+    tokens: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Control:
     branch: str = ""
     save: bool = True
     prefetch: bool = False
+    blend: Blend | None = None
 
     @classmethod
     def of(cls, params, settings):
@@ -54,6 +65,12 @@ class Control:
                     raise Refused(f"{key}: says how to keep what \"save\": false does not keep")
         if params.get("pinned") and "ttl" in params:
             raise Refused("ttl: does not end what is pinned")
+        if "blend" in params:
+            if not settings.enable_blending:
+                raise Refused("blend: is off; kv_connector_extra_config 'enable_blending' turns it on")
+            of = params["blend"]
+            tokens = of.get("tokens")
+            params = {**params, "blend": Blend(of["id"], tokens if tokens is None else tuple(tokens))}
         return cls(**params)
 
     def keep(self, keep, passing):
@@ -115,9 +132,19 @@ def _check_namespace(name, settings):
                       "those that are")
 
 
+def _check_blend(key, value):
+    if not isinstance(value, dict) or not {"id"} <= value.keys() <= {"id", "tokens"}:
+        raise Refused(f"{key}: {_shown(value)} is not an id, or an id and tokens")
+    _check_name(f"{key}.id", value["id"])
+    tokens = value.get("tokens")
+    if tokens is not None and not (isinstance(tokens, list) and tokens and all(
+            type(one) is int and 0 <= one < TOKENS_END for one in tokens)):
+        raise Refused(f"{key}.tokens: {_shown(tokens)} is no list of token ids")
+
+
 _CHECKS: dict[str, Any] = {
     "ttl": _check_ttl, "priority": _check_priority, "pinned": _check_bool, "namespace": lambda key, value: None,
-    "branch": _check_name, "save": _check_bool, "prefetch": _check_bool}
+    "branch": _check_name, "save": _check_bool, "prefetch": _check_bool, "blend": _check_blend}
 
 
 class Borders:
@@ -127,9 +154,9 @@ class Borders:
         # A request may give any cache_salt, and must not be able to give that of a namespace.
         self._secret = os.urandom(16)
 
-    def put(self, request, namespace):
-        """Only requests of this namespace, with its own cache_salt, share blocks with it."""
-        words = f"{namespace}\0{request.cache_salt or ''}".encode()
+    def put(self, request, *names):
+        """Only requests that are given the same names, and have its own cache_salt, share blocks with it."""
+        words = repr((*names, request.cache_salt or "")).encode()
         request.cache_salt = hashlib.sha256(self._secret + words).hexdigest()
         request.block_hashes = []
         request.update_block_hashes()

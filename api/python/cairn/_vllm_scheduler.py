@@ -11,6 +11,7 @@ from vllm.v1.request import RequestStatus
 
 import cairn
 
+from ._vllm_blend import Plans
 from ._vllm_content import Content, Unknown
 from ._vllm_messages import End, Save, Start, StepMetadata
 from ._vllm_metrics import Stats
@@ -19,6 +20,7 @@ from ._vllm_sequence import FOUND_FROM, Sequence, find, logger
 from ._vllm_unsound import Computed
 
 TELL_REFUSALS_SECONDS = 60  # A client may send any number of them.
+BLEND = "blend"  # Stages of a prompt share blocks of vLLM's prefix cache with nobody else.
 
 
 @dataclasses.dataclass
@@ -37,7 +39,8 @@ class Known:
 
 
 class SchedulerSide:
-    def __init__(self, engine, layout, transfer):
+    def __init__(self, engine, layout, transfer, options):
+        """options: of plans."""
         self.engine, self.shared, self.sequences, self.layout = engine, engine.shared, engine.sequences, layout
         self.loads, self.saves = transfer.is_kv_consumer, transfer.is_kv_producer
         self.run = os.urandom(4).hex()  # Engines count requests from 0 on, each time.
@@ -45,6 +48,8 @@ class SchedulerSide:
         self.starts, self.ends = [], []
         self._loading = False  # The last step had starts.
         self.borders = Borders()
+        self.plans = Plans(self.shared, layout, options)
+        self.planned = {}  # Request id -> where the stages of its prompt end, of requests that are over.
         self.refusals = {}  # Request id -> why, of requests that are not over.
         self.refused = 0  # Since take_stats().
         self._told_usable, self._tell_refusal_at = True, 0.0
@@ -59,21 +64,25 @@ class SchedulerSide:
                 self.borders.put(request, os.urandom(16).hex())  # Whatever it wanted to be apart from.
                 self._refuse(request, error)
                 return
-            if control.namespace not in (None, self.shared.settings.namespace):
-                self.borders.put(request, control.namespace)
+            named = control.namespace not in (None, self.shared.settings.namespace)
+            if named or control.blend:
+                self.borders.put(request, *([control.namespace] if named else []),
+                                 *([BLEND, control.blend.id] if control.blend else []))
         # Content that ids do not tell, and prompts that change, are left alone.
         try:
             if (request.sampling_params is None or request.prompt_token_ids is None
                     or request.prompt_embeds is not None or request.resumable):
                 raise Unknown("its tokens")
             content = Content(self.layout, request.mm_features)
+            if control.blend and request.mm_features:
+                raise Unknown("its plan")
         except Unknown:
             if control is not ASKS_NOTHING:
                 self._refuse(request, "kv_transfer_params: requests with embeddings, streamed input or content without "
-                             "a hash are left alone")
+                             "a hash are left alone, and blended ones with any content")
             return
         known = self.known[request.request_id] = Known(request, content, control, salt)
-        if control.prefetch:
+        if control.prefetch and not control.blend:
             self._prefetch(known)
 
     def _refuse(self, request, why):
@@ -88,6 +97,9 @@ class SchedulerSide:
 
     def answer(self, request):
         """kv_transfer_params of the answer to a request that is over, or None."""
+        planned = self.planned.pop(request.request_id, None)
+        if planned is not None:
+            return {"cairn": {"blend": planned}}
         why = self.refusals.pop(request.request_id, None)
         return why and {"cairn": {"refused": why}}
 
@@ -129,9 +141,12 @@ class SchedulerSide:
             return 0
         if sequence is not None and sequence.sound is not None:
             return 0
+        known.begin = computed
+        if known.control.blend:
+            tokens, known.hit = self.plans.load(known, computed)
+            return tokens
         self._look(known)
         self._end_prefetch(known)
-        known.begin = computed
         if not known.hit:
             return 0
         if self.layout.recurrent:
@@ -202,15 +217,21 @@ class SchedulerSide:
         if known is None or known.place is None:
             return
         if request.request_id not in self.sequences:
-            self.sequences[request.request_id] = Sequence(
-                self.engine, f"{request.request_id}@{self.run}", known.place, request, known.content,
-                self.saves and known.control.save)
+            self.sequences[request.request_id] = self._sequence(known)
         if known.hit and tokens > 0:
             tables, end = blocks.get_block_ids(), known.begin + tokens
             tables = self.layout.with_states(tables, self.layout.states_at(tables, end))
             self.starts.append(Start(request.request_id, known.hit, known.begin, end, tables))
             known.hit, known.looked_at = None, -1
         self._forget(known)
+
+    def _sequence(self, known):
+        request, kept, more = known.request, self.saves and known.control.save, {}
+        if known.control.blend:
+            kept = kept and self.plans.is_last(known)
+            more = {"exact": self.plans.exact(known), "keeps_kv": self.shared.settings.keep_blended}
+        return Sequence(self.engine, f"{request.request_id}@{self.run}", known.place, request, known.content, kept,
+                        **more)
 
     def step(self, output):
         meta = StepMetadata(self.starts, [], self.take_ends())
@@ -259,7 +280,7 @@ class SchedulerSide:
         prompt = request.num_prompt_tokens
         due = final or self.layout.step > 1 or kv_end - length >= self.shared.settings.append_tokens \
             or length < prompt <= kv_end
-        if kv_end < FOUND_FROM or kv_end <= length or not due or sequence.broken:
+        if kv_end < FOUND_FROM or kv_end <= length or not due or sequence.broken or not sequence.keeps_kv:
             return None
         first = 0 if sequence.follows else length  # All of it, to look for what others have stored since.
         return Save(request.request_id, first, list(request.all_token_ids[first:kv_end]), kv_end, tables(),
@@ -272,6 +293,11 @@ class SchedulerSide:
             return False
         self._end_prefetch(known)
         self._forget(known)
+        if known.control.blend and known.place is not None:
+            if known.control.blend.tokens is None:
+                self.plans.ended(known)
+            elif request.status != RequestStatus.FINISHED_ABORTED:
+                self.planned[request.request_id] = self.plans.make(known)
         self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
         sequence = self.sequences.get(request.request_id)
         if sequence is None:

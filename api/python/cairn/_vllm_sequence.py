@@ -24,12 +24,14 @@ class Place:
     keep: Any
     weights: Any  # _vllm_identity.Weights
     name: str = ""  # The request's branch, once the request is over.
+    documents: str = ""  # The namespace that plans search: `namespace`, but for requests that are blended.
 
 
-def find(shared, place, tokens, content, request):
+def find(shared, place, tokens, content, request, approximate=False):
     """What the store has of the tokens, on lease. A search that fails finds nothing: None."""
     try:
         return shared.store.find_prefix(place.model, tokens, namespace=place.namespace,
+                                        also=[place.documents] if approximate else [], approximate=approximate,
                                         spans=content.within(0, len(tokens)), lease=shared.settings.lease)
     except cairn.Error as error:
         shared.held.failed(f"finds nothing for request {request}", error)
@@ -37,14 +39,18 @@ def find(shared, place, tokens, content, request):
 
 
 class Sequence:
-    """The worker saves; the scheduler reads how far that is and, once a request is over, ends it."""
+    """The worker saves; the scheduler reads how far that is and, once a request is over, ends it.
 
-    def __init__(self, engine, name, place, request, content, kept):
+    exact: KV behind these tokens is approximate; None: it never is. keeps_kv: else the branch gets ids alone, at last.
+    """
+
+    def __init__(self, engine, name, place, request, content, kept, exact=None, keeps_kv=True):
         self.engine, self.settings, self.content = engine, engine.shared.settings, content
         self.name, self.place, self.sampling, self.lora = name, place, request.sampling_params, request.lora_request
         self.branch = None
         self.base = 0  # Tokens that the branch began with.
         self.length = 0  # Tokens in the store, all of them with KV.
+        self.exact, self.keeps_kv = exact, keeps_kv
         self.broken = not kept  # An append failed, or none is wanted: the branch stays as it is.
         self.sound = None  # Tokens before a load that failed: what is found behind them may be that again.
 
@@ -72,12 +78,17 @@ class Sequence:
             self.check_weights()
             if self.follows:
                 self._follow(save.tokens, view, gpu_ready)
-            if self.length < save.kv_end:
-                kv = view(self.length, save.kv_end)
-                self._append(save.tokens[self.length - save.first:], kv, save.drawn, gpu_ready)
+            for end in self._borders(save.kv_end):
+                tokens = save.tokens[self.length - save.first:end - save.first]
+                self._append(tokens, view(self.length, end), save.drawn if end == save.kv_end else None, gpu_ready)
             self.engine.shared.held.worked()
         except cairn.Error as error:
             self._break(error)
+
+    def _borders(self, end):
+        """Where appends up to `end` end: one is exact as a whole, or not at all."""
+        exact = end if self.exact is None else min(self.exact, end)
+        return [border for border in dict.fromkeys((exact, end)) if self.length < border]
 
     def _follow(self, tokens, view, gpu_ready):
         """Goes on from what the store has of the tokens by now, so that requests of one prompt store it once.
@@ -87,13 +98,13 @@ class Sequence:
             tokens = tokens[:self.content.outside(min(self.sound, len(tokens)))]
         if len(tokens) < FOUND_FROM:
             return
-        hit = find(self.engine.shared, self.place, tokens, self.content, self.name)
+        hit = find(self.engine.shared, self.place, tokens, self.content, self.name, self.exact is not None)
         if not hit:
             return
         with hit:
             restorable, matched = self.content.whole(hit.restorable), self.content.whole(hit.matched)
-            if matched - restorable < FOUND_FROM:
-                matched = restorable
+            if matched - restorable < FOUND_FROM or self.exact is not None:
+                matched = restorable  # What is approximate fills no branch of others.
             if matched <= self.base:
                 return
             self._fork(hit, matched)
@@ -121,7 +132,7 @@ class Sequence:
         return evicted
 
     def _append(self, tokens, kv, drawn, gpu_ready=0):
-        """Tokens behind those that are there, and their KV; `drawn` of all are the sampler's."""
+        """Tokens behind those that are there, and their KV; `drawn` of all are the sampler's. None: it is behind others."""
         durability = self.settings.durability
         if self.branch is None:
             self.engine.writes(self.place)
@@ -130,11 +141,12 @@ class Sequence:
                 durability=durability)
         spans = self.content.within(self.length, self.length + len(tokens))
         self.length = self.branch.append(tokens, kv, sampler=self._sampler(drawn), spans=spans, durability=durability,
+                                         exact=self.exact is None or self.length < self.exact,
                                          expected_length=self.length, gpu_ready=gpu_ready)
 
     def end(self, tokens, drawn):
         """The request is over: appends the remaining ids, without KV. Drops a branch without content of its own."""
-        if self.branch is None:
+        if self.branch is None and self.keeps_kv:
             return
         if tokens and not self.broken:
             try:
@@ -144,7 +156,7 @@ class Sequence:
                 self._break(error)
         if tokens and self.place.name and not self.broken:
             self._quietly(self._take_name)
-        elif self.follows:
+        elif self.follows and self.branch is not None:
             self._quietly(self.branch.drop)
 
     def _take_name(self):
@@ -173,7 +185,7 @@ class Sequence:
     def _sampler(self, drawn):
         """vLLM draws from a generator of the request's seed, which so many draws have advanced."""
         sampling = self.sampling
-        if sampling is None or sampling.seed is None:
+        if sampling is None or sampling.seed is None or drawn is None:
             return None
         return cairn.SamplerState(
             "named", blob_name="vllm.seed", blob_version=1, blob=struct.pack("<qQ", sampling.seed, drawn),

@@ -17,7 +17,7 @@ from . import _earlier, _vllm_rotary
 from ._digest import Digests
 from ._held import Held
 from ._vllm_adapters import Adapters
-from ._vllm_identity import Weights, generation_of, namespace_of, new_generation
+from ._vllm_identity import Weights, blended, generation_of, namespace_of, new_generation
 from ._vllm_messages import finish
 from ._vllm_sequence import Place, logger
 from ._vllm_unsound import Unsound
@@ -26,6 +26,9 @@ from ._vllm_unsound import Unsound
 LEASE_SECONDS = 30.0
 # Decoded tokens go into the store by so many: an append costs some hundred microseconds.
 APPEND_TOKENS = 16
+BLEND_DEFAULTS = ("cairn", "lmcache", "ucm")
+# Options of a plan that the connector sets, or that no two prompts share.
+OF_ONE_PROMPT = ("align_tokens", "recompute", "sources")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,21 +47,46 @@ class Settings:
     weights_digest: str = ""
     allow_namespaces: list[str] = dataclasses.field(default_factory=list)
     allow_pinned: bool = False
+    enable_blending: bool = False
+    keep_blended: bool = False
+    blend_defaults: str = "cairn"
+    blend_special_str: str = ""
+    blend: dict[str, Any] = dataclasses.field(default_factory=dict)  # Options of plans, by any of their names.
 
     @classmethod
-    def of(cls, extra):
-        known = {field.name for field in dataclasses.fields(cls)}
-        for name in extra:
-            if name not in known:
-                raise ValueError(f"kv_connector_extra_config: {name!r} is none of {', '.join(sorted(known))}")
+    def of(cls, extra, blends=False):
+        """blends: whether blending is on where `extra` does not say."""
+        known = {field.name for field in dataclasses.fields(cls)} - {"blend"}
+        options = {name: value for name, value in extra.items() if name not in known}
+        extra = {name: value for name, value in extra.items() if name in known}
+        extra.setdefault("enable_blending", blends)
+        for name, value in options.items():
+            _check_blend_option(name, value, known)
         if not extra.get("path"):
             raise ValueError("kv_connector_extra_config: 'path', the directory of the store, is missing")
         patterns = extra.get("allow_namespaces", [])
         if not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
             raise ValueError(f"kv_connector_extra_config: 'allow_namespaces' is {patterns!r}, not a list of names")
-        if not isinstance(extra.get("allow_pinned", False), bool):
-            raise ValueError("kv_connector_extra_config: 'allow_pinned' is neither true nor false")
-        return cls(**extra)
+        for name in ("allow_pinned", "enable_blending", "keep_blended"):
+            if not isinstance(extra.get(name, False), bool):
+                raise ValueError(f"kv_connector_extra_config: {name!r} is neither true nor false")
+        if extra.get("blend_defaults", "cairn") not in BLEND_DEFAULTS:
+            raise ValueError(f"kv_connector_extra_config: 'blend_defaults' is none of {', '.join(BLEND_DEFAULTS)}")
+        if not isinstance(extra.get("blend_special_str", ""), str):
+            raise ValueError("kv_connector_extra_config: 'blend_special_str' is no text")
+        return cls(**extra, blend=options)
+
+
+def _check_blend_option(name, value, known):
+    if name in OF_ONE_PROMPT:
+        raise ValueError(f"kv_connector_extra_config: {name!r} is of one prompt, and of no connector")
+    try:
+        cairn._core._check_blend_options({name: value})
+    except cairn.InvalidArgument as error:
+        if name.lower().startswith(("blend", "lmcache_")) or "takes" in str(error):
+            raise ValueError(f"kv_connector_extra_config: {error}") from error
+        raise ValueError(f"kv_connector_extra_config: {name!r} is none of {', '.join(sorted(known))}, nor an option of "
+                         "blending (docs/blend.md)") from error
 
 
 def refuse_other_worlds(parallel):
@@ -100,10 +128,13 @@ class Engine:
     def place_of(self, weights, salt, control):
         """Where state of these weights is kept, for a request with this Control."""
         name = self.shared.settings.namespace if control.namespace is None else control.namespace
-        namespace = namespace_of(name, weights.generation, salt)
+        documents = namespace_of(name, weights.generation, salt)
+        if self.shared.settings.enable_blending:
+            self.shared.index_chunks(documents)
+        namespace = blended(documents) if control.blend else documents
         passing = bool(weights.generation)
         keep = control.keep(self.shared.passing_keep if passing else self.shared.keep, passing)
-        return Place(self.shared.model_of(weights), namespace, keep, weights, control.branch)
+        return Place(self.shared.model_of(weights), namespace, keep, weights, control.branch, documents)
 
     def writes(self, place):
         """A branch is about to be made there."""
@@ -145,13 +176,14 @@ class Shared:
         self._described = None  # The spec of the layout that was given, without rotation.
         self.layout = None
         self._swept = self._closing = False
+        self._with_chunks = set()  # Namespaces whose chunks are indexed.
         self._dropping = concurrent.futures.ThreadPoolExecutor(1, "cairn-drop")
         self.digests = Digests(settings.path)
         self.held = Held(settings.path, options, logger, self._opened)
 
     def _opened(self, store):
         """Behind each opening: handles of an earlier one are of no use."""
-        self._models = {}
+        self._models, self._with_chunks = {}, set()
         if self._policy is not None:
             store.set_namespace(self.settings.namespace, self._policy)
         if not self._swept:
@@ -188,6 +220,18 @@ class Shared:
             self._models[key] = _earlier.register(self.store, self.layout.spec(weights.variant), self._described,
                                                   self.settings.durability)
         return self._models[key]
+
+    def index_chunks(self, namespace):
+        """Has chunks of the namespace indexed, which the user may have set to prefixes alone, or not set at all."""
+        if namespace in self._with_chunks:
+            return
+        store = self.store
+        known = {info.name: info.policy for info in store.namespaces()}
+        policy = known.get(namespace, cairn.NamespacePolicy())
+        if policy.index != "chunks":
+            store.set_namespace(namespace, cairn.NamespacePolicy(
+                max_bytes=policy.max_bytes, evict=policy.evict, persist=policy.persist, ttl=policy.ttl, index="chunks"))
+        self._with_chunks.add(namespace)
 
     def drop_generations(self, ended):
         """Drops what is there of these generations in the background."""

@@ -8,7 +8,7 @@ mask that is aligned at the bottom right, as attention kernels do by default: it
 
 import numpy as np
 
-__all__ = ["recompute_attention"]
+__all__ = ["recompute_attention", "separators"]
 
 
 def recompute_attention(q, k, v, mask, original_output=None):
@@ -44,3 +44,17 @@ def recompute_attention(q, k, v, mask, original_output=None):
     merged = np.array(original_output, copy=True)
     merged[at] = out
     return merged
+
+
+def separators(tokenizer, text):
+    """Ids of a text that stands between documents, as LMCache's blend_special_str: at the start, behind a space and
+    behind a newline, where many tokenizers make other ids of it. The `separators` of a plan's options; a tokenizer of
+    transformers."""
+    found = []
+    for before in ("", " ", "\n"):
+        ids = tokenizer.encode(before + text, add_special_tokens=False)
+        if ids and ids not in found:
+            found.append(ids)
+    if not found:
+        raise ValueError(f"{text!r} has no tokens")
+    return found

@@ -21,15 +21,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from . import _exit as _exit  # Registers its handler first, so that it runs last.
+from . import _vllm_blend as _blend
 from . import _vllm_refusal as _refusal
 from . import _vllm_settings as _settings
 from ._errors import Error
 from ._vllm_layout import layout_of
 from ._vllm_metrics import PromMetrics, Stats
 from ._vllm_scheduler import SchedulerSide
+from ._vllm_stages import BlendLLM, Stages
 from ._vllm_worker import WorkerSide
 
-__all__ = ["CairnConnector"]
+__all__ = ["BlendConnector", "BlendLLM", "CairnConnector", "Stages"]
 
 _connectors = weakref.WeakSet()
 _refusal.expect()
@@ -61,9 +63,17 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
       model           the model's name instead of the last part of its path.
       weights_digest  what tells its weights apart, instead of a digest of config and files. Required where
                       there are no files.
+      enable_blending whether prompts may come in stages that load KV from any position (default false; of
+                      BlendConnector true). The namespace then indexes chunks. docs/blend.md has the options of plans,
+                      which are given here by any of their names: min_tokens, blend_recompute_ratio, ...
+      blend_defaults  "cairn" (the default), "lmcache" or "ucm": where those options begin.
+      blend_special_str  a text between documents, as LMCache has it.
+      keep_blended    whether KV of a blended request is kept, marked as approximate, so that its conversation goes on
+                      from there (default false: its ids alone).
 
     Raises ValueError naming what is not supported: a world larger than one process, a kind of cache group,
-    recurrent groups without vLLM's prefix caching, an unknown field; and cairn.ModelMismatch naming the field,
+    recurrent groups without vLLM's prefix caching, an unknown field, blending without prefix caching or of keys that
+    cannot be turned; and cairn.ModelMismatch naming the field,
     where the store knows a model of the same identity with other shapes.
 
     A request may say how its KV is kept, and where, with kv_transfer_params (cairn/_vllm_request.py). What is refused
@@ -75,6 +85,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     """
 
     _cache_hit_source = CacheHitSource.DISK
+    _blends = False  # Unless the configuration says otherwise.
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
@@ -90,13 +101,16 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def _begin(self, vllm_config, role, kv_cache_config):
         _settings.refuse_other_worlds(vllm_config.parallel_config)
-        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config)
+        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config, self._blends)
         self._shared = _settings.acquire(settings)
         layout = layout_of(vllm_config, kv_cache_config, settings, self._shared.digests)
         layout = self._shared.describe(layout, vllm_config)
         engine = self._shared.engine(self._kv_transfer_config.engine_id)
+        if settings.enable_blending:
+            _blend.refuse(layout, vllm_config)
         if role == KVConnectorRole.SCHEDULER:
-            self._side = SchedulerSide(engine, layout, self._kv_transfer_config)
+            options = _blend.options_of(settings, vllm_config, self._shared) if settings.enable_blending else {}
+            self._side = SchedulerSide(engine, layout, self._kv_transfer_config, options)
         else:
             self._side = WorkerSide(engine, layout)
 
@@ -179,3 +193,9 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_block_ids_with_load_errors(self):
         return self._side.take_bad_blocks()
+
+
+class BlendConnector(CairnConnector):
+    """The same, with enable_blending on."""
+
+    _blends = True

@@ -296,13 +296,10 @@ computed.)");
       .def_prop_ro("complete", [](const PyPlan& self) { return self.plan.complete; })
       .def_prop_ro("positions_checked",
                    [](const PyPlan& self) { return self.plan.positions_checked; })
-      .def_prop_ro(
-          "lease", [](const PyPlan& self) { return static_cast<uint64_t>(self.plan.lease); },
-          "0: there is none.")
       .def_prop_ro("position_mapping", &PositionMapping)
       .def_prop_ro("recompute_mask", &RecomputeMask)
       .def("chunks", &Chunks, "tokens"_a = 64,
-           "The prompt in pieces of so many tokens, each with what was found of it.")
+           "The prompt in pieces of `tokens` tokens, each with what was found of it.")
       .def("__repr__", [](const PyPlan& self) {
         return "BlendPlan(tokens=" + std::to_string(self.plan.tokens) +
                ", load_tokens=" + std::to_string(self.plan.load_tokens) + ")";
@@ -319,29 +316,7 @@ computed.)");
       "Brings what the plan loads of [begin, end), positions of the prompt, keys turned to "
       "where they stand\nnow; the rest of the view stays as it is. All or nothing. Conflict or "
       "NotFound when a source changed.");
-  plan.def(
-      "renew",
-      [](const PyPlan& self, double lease) {
-        const uint64_t ns = DurationNs(lease, "lease");
-        Store& store = self.open();
-        Check(Unlocked([&] { return store.Renew(self.plan.lease, ns); }));
-      },
-      "lease"_a, "The lease lasts for so many seconds from now. NotFound: it is over.");
-  plan.def(
-      "release",
-      [](const PyPlan& self) {
-        Store& store = self.open();
-        Check(Unlocked([&] { return store.Release(self.plan.lease); }));
-      },
-      "Ends the lease, if there is one.");
-  plan.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
-  plan.def(
-      "__exit__",
-      [](const PyPlan& self, const nb::object&, const nb::object&, const nb::object&) {
-        Store& store = self.open();
-        Check(Unlocked([&] { return store.Release(self.plan.lease); }));
-      },
-      "type"_a = nb::none(), "value"_a = nb::none(), "traceback"_a = nb::none());
+  BindLease<PyPlan>(&plan, [](const PyPlan& self) { return self.plan.lease; });
 }
 
 void BindComposed(nb::module_& module) {
@@ -371,6 +346,12 @@ void BindBlend(nb::class_<OpenStore>& store, nb::module_& module) {
   BindParts(module);
   BindPlan(module);
   BindComposed(module);
+  module.def(
+      "_check_blend_options",
+      [](const nb::dict& options) { static_cast<void>(OptionsOf(options, "cairn")); }, "options"_a,
+      nb::sig("def _check_blend_options(options: collections.abc.Mapping[str, typing.Any]) -> None"),
+      "Raises InvalidArgument for a name that no option of plans has, or a value of another kind. "
+      "Ranges are\nchecked by plan_blend.");
   store.def(
       "plan_blend", &Plan, "model"_a, "tokens"_a, nb::kw_only(), "namespace"_a = "",
       "also"_a = std::vector<std::string>(), "spans"_a = std::vector<ContentSpan>(),
