@@ -349,7 +349,8 @@ void BindBlend(nb::class_<OpenStore>& store, nb::module_& module) {
   module.def(
       "_check_blend_options",
       [](const nb::dict& options) { static_cast<void>(OptionsOf(options, "cairn")); }, "options"_a,
-      nb::sig("def _check_blend_options(options: collections.abc.Mapping[str, typing.Any]) -> None"),
+      nb::sig("def _check_blend_options(options: collections.abc.Mapping[str, typing.Any]) "
+              "-> None"),
       "Raises InvalidArgument for a name that no option of plans has, or a value of another kind. "
       "Ranges are\nchecked by plan_blend.");
   store.def(
