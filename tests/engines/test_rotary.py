@@ -280,7 +280,18 @@ class Attention(torch.nn.Module):
         return self.attn(query, key, key)
 
 
-def vllm_with(exported, monkeypatch, path, rotations):
+class WithAdapters(torch.nn.Module):
+    """As vLLM's layers with LoRA, before anything has said which adapter each token has."""
+
+    def __init__(self, base_layer):
+        super().__init__()
+        self.base_layer = base_layer
+
+    def forward(self, hidden_states):
+        raise IndexError("an index that nobody has written yet")
+
+
+def vllm_with(exported, monkeypatch, path, rotations, adapters=False):
     """An engine of the driver's, whose layers turn keys by rope_parameters; and what holds the layers."""
     config, cache = vllm_driver.config_of(exported, monkeypatch, path, FullAttentionSpec(**vllm_driver.SHAPE))
     layers, held = config.compilation_config.static_forward_context, []
@@ -290,6 +301,8 @@ def vllm_with(exported, monkeypatch, path, rotations):
             rope = get_rope(vllm_driver.DIM, max_position=512, is_neox_style=False, rope_parameters=rotation,
                             dtype=torch.bfloat16)
             held.append(Attention(layers[name], config.model_config.get_hidden_size(), rope))
+            if adapters:
+                held[-1].qk = WithAdapters(held[-1].qk)
     return vllm_driver.Engine(config, cache, "NHD"), held
 
 
@@ -313,6 +326,16 @@ def test_vllm_describes_rows(exported, monkeypatch, tmp_path, rotations, frequen
     said = ("applied", "adjacent", 8) if frequencies else ("unset", "unset", 0)
     assert (rotary.state, rotary.pairing, rotary.width) == said
     assert group.planes[1].rotary.state == "unset"
+
+
+def test_vllm_describes_rows_of_layers_that_take_adapters(exported, monkeypatch, tmp_path):
+    """The same store opens with LoRA and without."""
+    described = []
+    for adapters in (False, True):
+        engine, held = vllm_with(exported, monkeypatch, tmp_path / "store", [PLAIN] * 3, adapters)
+        described += [group.inv_freq for group in engine.worker._shared.layout.spec().groups]
+        engine.close()
+    assert isinstance(held[0].qk, WithAdapters) and described[0] == described[1] != []
 
 
 @pytest.mark.parametrize("before", ["no frequencies", "nothing"])

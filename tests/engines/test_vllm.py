@@ -34,7 +34,8 @@ DAMAGED = {"prompt": TEXT[20000:23000], "tokens": 40}
 SEEDED = {"prompt": TEXT[40000:41000], "tokens": 40, "seed": 7}
 KILLED = {"prompt": TEXT[60000:61500], "tokens": 120}
 KILL_AT = 70
-WAVE = {"wave": TEXT[80000:82400], "ends": [" And the king said", " And God saw", " In the beginning", " Behold"],
+# Behind these the most likely token is so by more than what bf16 rounds away, on any processor.
+WAVE = {"wave": TEXT[80000:82400], "ends": [" And Moses said", " And the people", " The LORD", " Behold"],
         "tokens": 8}
 EIGHT_ANSWERS = {"wave": TEXT[90000:92400], "ends": [""], "tokens": 8, "n": 8}
 OTHERS = {"wave": "", "ends": [TEXT[at:at + 2400] for at in range(100000, 119200, 2400)], "tokens": 1}

@@ -5,6 +5,7 @@ request is found by blended ones alone. Tenants, restarts, kills and refusals ho
 Method: real engines in processes of their own, f32, in which vLLM's blocks on a processor have rows. Beside them
 transformers, through CairnCache.blend, with the same ids: another engine that runs the same plan."""
 
+import array
 import concurrent.futures
 import json
 import pathlib
@@ -21,8 +22,9 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 import cairn
 import cairn.hf
 import vllm_blend_process
-from cairn._vllm_blend import options_of
+from cairn._vllm_blend import PROMPTS_MAX, TOKENS_MAX, Plans, options_of
 from cairn._vllm_settings import Settings
+from hf_models import SHAPE as SHAPE_OF_MODELS
 from hf_models import load
 from vllm_driver import SHAPE, Engine, config_of
 
@@ -45,6 +47,14 @@ def extra_of(path, **more):
     return {"path": str(path), "namespace": "tests", **more}
 
 
+def with_windows():
+    """Heads as vLLM takes them on a processor."""
+    torch.manual_seed(3)
+    return transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
+        **{**SHAPE_OF_MODELS, "hidden_size": 128}, head_dim=32, sliding_window=64,
+        layer_types=["sliding_attention", "full_attention"] * 2)).eval()
+
+
 class Prompts:
     """Of held-out text: five documents, and prompts of them in other orders."""
 
@@ -54,6 +64,9 @@ class Prompts:
         self.blended = self.of(3, 1, 4)
         self.exact = self.of(2, 0)
         self.exact[0] = ids[7000]  # Nothing in front of its documents that others have, too.
+        # Of a model with a small vocabulary.
+        self.small = [[(7 * at + number) * number % 90 + 5 for at in range(220)] for number in (11, 13, 17)]
+        self.of_small = self.small[2] + self.small[0] + self.small[1] + [9, 8, 7]
 
     def of(self, *order):
         return self.question + sum((self.documents[number] for number in order), []) + self.end
@@ -77,10 +90,20 @@ class Runs:
                 {"ids": p.blended, "tokens": NEW}, {**ask, "salt": "another tenant"},
                 {"ids": p.documents[0], "salt": "tenant", "tokens": 1}, {"blend": [p.exact], "salt": "tenant"},
                 *3 * [{"blend": p.others(), "tokens": 2}],
-                {"refused": {"blend": {"id": "x", "tokens": [-1]}}, "ids": p.end},
-                {"refused": {"blend": {"id": "x", "token": []}}, "ids": p.end},
-                {"refused": {"blend": {"id": "nobody's"}}, "ids": p.exact, "tokens": NEW})
-            self.plain, self.first = plain.result(), first.result()
+                {"state": True},
+                *2 * [{"params": {"blend": {"id": "twice", "tokens": p.of(4, 1)}}, "ids": p.question[:1]}],
+                *[{"ids": p.end, "salt": f"passing-{number}", "tokens": 1} for number in range(3)], {"state": True},
+                {"params": {"blend": {"id": "x", "tokens": [-1]}}, "ids": p.end},
+                {"params": {"blend": {"id": "x", "tokens": 5000 * [1]}}, "ids": p.end},
+                {"params": {"blend": {"id": "x", "token": []}}, "ids": p.end},
+                {"params": {"blend": {"id": "nobody's"}}, "ids": p.exact, "tokens": NEW})
+            # Two kinds of layers, one of them with windows that are shorter than a document.
+            windows = folder / "windows"
+            with_windows().save_pretrained(windows)
+            self.windows = pool.submit(run, windows, extra_of(folder / "window-store"),
+                                       *[{"ids": one, "tokens": 1} for one in p.small],
+                                       {"blend": [p.of_small], "tokens": 2}, skip_tokenizer_init=True, max_model_len=1024)
+            self.plain, self.first, self.windows = plain.result(), first.result(), self.windows.result()
             with cairn.Store(self.store, read_only=True) as store:
                 self.left = {info.name: info.branches for info in store.namespaces()}
                 self.ids = {tuple(store.get_branch(info.id).tokens().tolist()): info.kv_lengths[0]
@@ -113,15 +136,21 @@ def runs(exported, tmp_path_factory, prompts):
 @pytest.fixture(scope="module")
 def by_transformers(exported, tmp_path_factory, prompts):
     """By a name, of transformers: the plan of a prompt over documents alone, and log probabilities behind it."""
-    model = load(str(exported.huggingface))
-    with cairn.Store(tmp_path_factory.mktemp("hf") / "store", create_if_missing=True) as store, torch.no_grad():
+    folder = tmp_path_factory.mktemp("hf")
+    return {**blended_by_transformers(folder / "text", load(str(exported.huggingface)), prompts.documents,
+                                      {"blended": prompts.blended, "killed": prompts.others()[0]}),
+            **blended_by_transformers(folder / "windows", with_windows(), prompts.small, {"windows": prompts.of_small})}
+
+
+def blended_by_transformers(path, model, documents, asked):
+    with cairn.Store(path, create_if_missing=True) as store, torch.no_grad():
         store.set_namespace("documents", cairn.NamespacePolicy(index="chunks"))
-        for number, ids in enumerate(prompts.documents):
+        for number, ids in enumerate(documents):
             cache = cairn.hf.CairnCache.open(store, model, f"{number}", namespace="documents", save_every=0)
             model(input_ids=torch.tensor([ids]), past_key_values=cache)
             cache.save()
         of = {}
-        for name, ids in (("blended", prompts.blended), ("killed", prompts.others()[0])):
+        for name, ids in asked.items():
             cache = cairn.hf.CairnCache.blend(store, model, name, ids, documents="documents",
                                               options={"align_tokens": BLOCK})
             logits = model(input_ids=torch.tensor([ids[-1:]]), past_key_values=cache).logits
@@ -185,9 +214,39 @@ def test_a_blended_branch_has_ids_alone(runs, prompts):
     assert set(runs.ids.values()) == {0}
 
 
+def test_windows_are_blended_as_transformers_does(runs, by_transformers):
+    status, done, log = runs.windows
+    assert status == 0, log
+    check(done[-1]["answers"][0], done[-1]["plans"][0], by_transformers["windows"])
+
+
+def test_nothing_stays_of_prompts_that_are_over(runs):
+    """Of one that was planned twice and never asked for, one plan and one lease do; of salts that kept nothing, none."""
+    _, done, _ = runs.first
+    over, planned = done[runs.documents + 8], done[runs.documents + 14]
+    assert (over["prompts"], over["leases"], over["requests"]) == (0, 0, 0)
+    assert (planned["prompts"], planned["leases"], planned["requests"]) == (1, 1, 0)
+    assert planned["namespaces"] == over["namespaces"]
+
+
+def test_an_id_that_is_used_again_gets_another_salt():
+    plans = Plans(types.SimpleNamespace(), types.SimpleNamespace(groups=[types.SimpleNamespace(block=BLOCK)]), {})
+    first = plans.begin("key", [1, 2])
+    assert plans.nonce("key") == first and plans.begin("key", [1, 2]) != first
+    assert plans.nonce("another") != plans.nonce("another")
+    for number in range(PROMPTS_MAX + 5):
+        plans.begin(number, [1] * 4)
+    assert len(plans._prompts) == PROMPTS_MAX and plans._tokens == 4 * PROMPTS_MAX
+    plans.begin("large", array.array("I", bytes(4 * (TOKENS_MAX - 8))))
+    assert len(plans._prompts) == 3
+    plans.clear()
+    assert not plans._prompts and plans._tokens == 0
+
+
 def test_what_is_refused_is_named_and_a_stage_of_no_plan_is_computed(runs):
-    *_, negative, unknown, nobodys = runs.first[1]
-    assert "blend.tokens: [-1] is no list of token ids" in negative["said"]["cairn"]["refused"]
+    *_, negative, many, unknown, nobodys = runs.first[1]
+    assert "blend.tokens: -1 is no token id" in negative["said"]["cairn"]["refused"]
+    assert "blend.tokens: is no list of 1 to 4096 token ids" in many["said"]["cairn"]["refused"]
     assert "is not an id, or an id and tokens" in unknown["said"]["cairn"]["refused"]
     same(nobodys, runs.plain[1][1])
 

@@ -5,7 +5,8 @@ Usage: vllm_blend_process.py JSON, {"model": folder, "extra": kv_connector_extra
 [...]}. Jobs, all with maybe "salt" (a cache_salt) and "tokens" (to decode):
   {"ids": [...]}               a request as ever
   {"blend": [[...], ...]}      prompts of one BlendLLM.generate, with maybe "kill_at" (SIGKILL before that stage)
-  {"refused": {...}, "ids"}    a request with these kv_transfer_params
+  {"params": {...}, "ids"}     a request with these kv_transfer_params
+  {"state": true}              what is held: prompts under way, leases, namespaces of the store
   {"asynchronous": [...]}      the stages of a prompt given to an AsyncLLM; the last job
 """
 
@@ -55,9 +56,20 @@ def do(llm, job):
             kill_at(llm, job["kill_at"])
         outputs = llm.generate([prompt_of(job, ids) for ids in job["blend"]], sampling_of(job), use_tqdm=False)
         return {"answers": [answer_of(output) for output in outputs], "plans": llm.plans}
-    more = {"extra_args": {"kv_transfer_params": job["refused"]}} if "refused" in job else {}
+    if "state" in job:
+        return state()
+    more = {"extra_args": {"kv_transfer_params": job["params"]}} if "params" in job else {}
     (output,) = LLM.generate(llm, [prompt_of(job, job["ids"])], sampling_of(job, **more), use_tqdm=False)
     return answer_of(output)
+
+
+def state():
+    from cairn import _vllm_settings
+    (shared,) = _vllm_settings._in_use.values()
+    (engine,) = shared._engines.values()
+    return {"prompts": len(engine.scheduler.plans._prompts), "leases": shared.store.metrics()["leases"],
+            "requests": len(engine.sequences) + len(engine.scheduler.known),
+            "namespaces": sorted(info.name for info in shared.store.namespaces())}
 
 
 def kill_at(llm, stage):

@@ -111,11 +111,9 @@ class Engine:
         request.append_output_token_ids(0)
         request.status = RequestStatus.FINISHED_STOPPED
         held, _ = self.scheduler.request_finished_all_groups(request, tables)
-        if not steps_on:
-            return loaded, rows
-        self.step({}, tables, [])
-        assert self.worker.get_transfer_results({request.request_id}).finished_sending == ({request.request_id} if held
-                                                                                           else set())
+        assert not held, "vLLM could not reset its prefix cache"
+        if steps_on:
+            self.step({}, tables, [])
         return loaded, rows
 
     def step(self, scheduled, tables, tokens):

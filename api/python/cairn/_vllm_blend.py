@@ -7,15 +7,21 @@ plan does, loads what lies before that step, and leaves its blocks in vLLM's pre
 (cairn/_vllm_stages.py makes them). A stage that finds less there than was left computes it, which is always right.
 """
 
+import array
 import collections
 import dataclasses
+import math
+import os
+import time
 from typing import Any
 
 import cairn
 
 from ._vllm_identity import Weights
 
-PLANS_MAX = 1024  # Prompts under way. A plan that makes room for a newer one is as if nothing had been found.
+# Prompts under way, and their ids. One that makes room for a newer one is as if nothing had been found.
+PROMPTS_MAX, TOKENS_MAX = 1024, 16 << 20
+PROMPT_SECONDS = 600.0  # Since the last stage that loaded: its client is gone.
 
 
 def refuse(layout, vllm_config):
@@ -23,6 +29,10 @@ def refuse(layout, vllm_config):
     if not vllm_config.cache_config.enable_prefix_caching:
         raise ValueError("CairnConnector: blending needs vLLM's prefix caching, which carries blocks from stage to stage; "
                          "set enable_prefix_caching to True")
+    speculative = vllm_config.speculative_config
+    if speculative is not None and speculative.use_eagle():
+        raise ValueError("CairnConnector: with this speculative decoding vLLM computes the last block of each prefix "
+                         "again, where stages go on; leave speculative_config out, or take 'ngram'")
     for group in layout.groups:
         if group.recurrent:
             raise ValueError(f"CairnConnector: cache group {group.index} is recurrent, and states belong to all tokens "
@@ -59,10 +69,14 @@ def options_of(settings, vllm_config, shared):
 
 
 @dataclasses.dataclass
-class Planned:
-    place: Any
-    tokens: tuple[int, ...]
-    plan: Any
+class Prompt:
+    """A prompt whose stages are under way."""
+
+    tokens: array.array
+    nonce: str  # Belongs to the salt of its stages, so that nobody can have given another prompt's blocks that salt.
+    used_at: float
+    place: Any = None
+    plan: Any = None  # None: not planned yet, or nothing is to be blended.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,65 +93,96 @@ class Source:
 
 
 class Plans:
-    """The scheduler's: plans of prompts that are under way, by namespace and by the id that their requests give."""
+    """The scheduler's: prompts that are under way, by what their requests say: namespace, cache_salt and id."""
 
     def __init__(self, shared, layout, options):
-        self._shared, self._options = shared, {**options, "align_tokens": max(group.block for group in layout.groups)}
-        self._planned = collections.OrderedDict()
+        self._shared = shared
+        self._options = {**options, "align_tokens": math.lcm(*(group.block for group in layout.groups))}
+        self._prompts = collections.OrderedDict()  # The one that was used last comes last.
+        self._tokens = 0  # Of all prompts.
+
+    def begin(self, key, tokens):
+        """A prompt that asks to be planned, in place of one of the same key. What its stages have in their salt."""
+        self._remove(key)
+        self._prompts[key] = Prompt(array.array("I", tokens), os.urandom(16).hex(), time.monotonic())
+        self._tokens += len(tokens)
+        while len(self._prompts) > PROMPTS_MAX or self._tokens > TOKENS_MAX \
+                or time.monotonic() - next(iter(self._prompts.values())).used_at > PROMPT_SECONDS:
+            self._remove(next(iter(self._prompts)))
+        return self.nonce(key)
+
+    def nonce(self, key):
+        """Of a prompt that is not under way: one that no other request has."""
+        prompt = self._prompts.get(key)
+        return os.urandom(16).hex() if prompt is None else prompt.nonce
 
     def make(self, known):
-        """Plans the prompt of a request that asks for it. The answer to it: where the stages end, which are none where
+        """Plans the prompt of a request that asked for it. The answer to it: where the stages end, which are none where
         vLLM and the connector do as well without."""
-        blend, place, settings = known.control.blend, known.place, self._shared.settings
+        prompt, place, settings = self._prompts.get(known.prompt), known.place, self._shared.settings
+        if prompt is None:
+            return {"ends": []}
         try:
             plan = self._shared.store.plan_blend(
-                place.model, list(blend.tokens), namespace=place.documents,
+                place.model, prompt.tokens, namespace=place.documents,
                 also=[place.namespace] if settings.keep_blended else [], approximate=settings.keep_blended,
                 lease=settings.lease, options=self._options, defaults=settings.blend_defaults)
         except cairn.Error as error:
-            self._shared.held.failed(f"plans nothing for request {known.request.request_id}", error)
+            if not isinstance(error, cairn.InvalidState):  # The namespace has no chunks: nothing was kept in it yet.
+                self._shared.held.failed(f"plans nothing for request {known.request.request_id}", error)
+            self._remove(known.prompt)
             return {"ends": []}
+        prompt.place, prompt.plan = place, plan
         loads = [step for step in plan.steps if step.loads]
         if not loads or loads[-1].end <= plan.exact:
-            plan.release()
+            self._remove(known.prompt)
             return {"ends": []}
-        self._planned[place.namespace, blend.id] = Planned(place, blend.tokens, plan)
-        while len(self._planned) > PLANS_MAX:
-            self._release(self._planned.popitem(last=False)[1])
         return {"ends": [step.end for step in plan.steps if not step.loads], "exact": plan.exact,
                 "load_tokens": plan.load_tokens, "compute_tokens": plan.compute_tokens}
 
     def find(self, known):
-        """The plan that this request is a stage of. None: it is over, or of other tokens or weights."""
-        planned = self._planned.get((known.place.namespace, known.control.blend.id))
-        if planned is None or planned.place.weights != known.place.weights:
+        """The prompt that this request is a stage of. None: it is over, or of other tokens or weights."""
+        prompt = self._prompts.get(known.prompt)
+        if prompt is None or prompt.plan is None or prompt.place.weights != known.place.weights:
             return None
-        ids = known.request.prompt_token_ids
-        return planned if tuple(ids) == planned.tokens[:len(ids)] else None
+        ids = array.array("I", known.request.prompt_token_ids)
+        return prompt if ids == prompt.tokens[:len(ids)] else None
 
     def load(self, known, computed):
         """(tokens behind `computed`, the Source that has them); (0, None): the step there computes."""
-        planned = self.find(known)
-        for step in planned.plan.steps if planned is not None else ():
+        prompt = self.find(known)
+        for step in prompt.plan.steps if prompt is not None else ():
             if step.loads and step.begin <= computed < step.end < known.request.num_tokens:
-                self._renew(planned.plan)
-                return step.end - computed, Source(planned.plan)
+                self._use(known.prompt)
+                return step.end - computed, Source(prompt.plan)
         return 0, None
 
     def is_last(self, known):
         """Whether the request is its prompt's last stage: the user's own."""
-        planned = self.find(known)
-        return planned is not None and known.request.num_prompt_tokens == len(planned.tokens)
+        prompt = self.find(known)
+        return prompt is not None and known.request.num_prompt_tokens == len(prompt.tokens)
 
     def exact(self, known):
         """Tokens of the request before which nothing is approximate."""
-        planned = self.find(known)
-        return 0 if planned is None else planned.plan.exact
+        prompt = self.find(known)
+        return 0 if prompt is None else prompt.plan.exact
 
     def ended(self, known):
-        """A request is over. With the last stage its plan is."""
-        if self.is_last(known):
-            self._release(self._planned.pop((known.place.namespace, known.control.blend.id)))
+        """A request is over. With the last stage its prompt is."""
+        prompt = self._prompts.get(known.prompt)
+        if prompt is not None and known.request.num_prompt_tokens >= len(prompt.tokens):
+            self._remove(known.prompt)
+
+    def clear(self):
+        """Weights were replaced: no plan is of those that come."""
+        for key in list(self._prompts):
+            self._remove(key)
+
+    def _use(self, key):
+        prompt = self._prompts[key]
+        prompt.used_at = time.monotonic()
+        self._prompts.move_to_end(key)
+        self._renew(prompt.plan)
 
     def _renew(self, plan):
         if plan.lease:
@@ -146,8 +191,13 @@ class Plans:
             except cairn.Error:
                 pass  # It is over: from now on a restore compares ids.
 
-    def _release(self, planned):
-        try:
-            planned.plan.release()
-        except cairn.Error as error:
-            self._shared.held.failed("leaves the lease of a plan to its time", error)
+    def _remove(self, key):
+        prompt = self._prompts.pop(key, None)
+        if prompt is None:
+            return
+        self._tokens -= len(prompt.tokens)
+        if prompt.plan is not None:
+            try:
+                prompt.plan.release()
+            except cairn.Error as error:
+                self._shared.held.failed("leaves the lease of a plan to its time", error)

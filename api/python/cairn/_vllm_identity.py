@@ -89,7 +89,7 @@ def namespace_of(name, generation, salt):
     if generation:
         name += _GENERATION + generation
     if salt:
-        name += "#" + hashlib.sha256(salt.encode()).hexdigest()[:32]
+        name += "#" + hashlib.sha256(salt.encode(errors="surrogatepass")).hexdigest()[:32]
     return name
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages from the scheduler to the worker in a step. They share a process, so handles are passed.
+"""Messages from the scheduler to the worker, in a step and, of End, at once. They share a process, so handles are
+passed.
 
 Their tables are the request's, one a cache group; of a recurrent group it is one block, which has the state behind
 `end` tokens or `kv_end`.
@@ -18,7 +19,7 @@ class Start:
     """A request got its blocks: positions of them are to be loaded."""
 
     request_id: str
-    hit: Any  # PrefixHit, on lease.
+    hit: Any  # PrefixHit, on lease, or _vllm_blend.Source.
     begin: int
     end: int
     tables: tuple[list[int], ...]
@@ -38,7 +39,7 @@ class Save:
 
 @dataclasses.dataclass
 class End:
-    """A request is over. With a `save` its blocks are held until that is done."""
+    """A request is over, and its blocks are given to others next."""
 
     request_id: str
     save: Save | None
@@ -51,7 +52,6 @@ class End:
 class StepMetadata(KVConnectorMetadata):
     starts: list[Start] = dataclasses.field(default_factory=list)
     saves: list[Save] = dataclasses.field(default_factory=list)
-    ends: list[End] = dataclasses.field(default_factory=list)
     computed: list[Computed] = dataclasses.field(default_factory=list)  # While any blocks are, or may be, unsound.
 
 

@@ -30,7 +30,7 @@ class Blend:
     for the plan."""
 
     id: str
-    tokens: tuple[int, ...] | None = None
+    tokens: list[int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Control:
     blend: Blend | None = None
 
     @classmethod
-    def of(cls, params, settings):
+    def of(cls, params, settings, length_max=0):
         """Refused."""
         if not isinstance(params, dict):
             raise Refused(f"kv_transfer_params: {_shown(params)} is no object")
@@ -68,9 +68,8 @@ class Control:
         if "blend" in params:
             if not settings.enable_blending:
                 raise Refused("blend: is off; kv_connector_extra_config 'enable_blending' turns it on")
-            of = params["blend"]
-            tokens = of.get("tokens")
-            params = {**params, "blend": Blend(of["id"], tokens if tokens is None else tuple(tokens))}
+            _check_blend_tokens(params["blend"].get("tokens"), length_max)
+            params = {**params, "blend": Blend(**params["blend"])}
         return cls(**params)
 
     def keep(self, keep, passing):
@@ -98,7 +97,7 @@ def _shown(value):
     try:
         text = repr(value)
     except ValueError:
-        return f"a number of {value.bit_length()} bits"
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
 
 
@@ -136,10 +135,16 @@ def _check_blend(key, value):
     if not isinstance(value, dict) or not {"id"} <= value.keys() <= {"id", "tokens"}:
         raise Refused(f"{key}: {_shown(value)} is not an id, or an id and tokens")
     _check_name(f"{key}.id", value["id"])
-    tokens = value.get("tokens")
-    if tokens is not None and not (isinstance(tokens, list) and tokens and all(
-            type(one) is int and 0 <= one < TOKENS_END for one in tokens)):
-        raise Refused(f"{key}.tokens: {_shown(tokens)} is no list of token ids")
+
+
+def _check_blend_tokens(tokens, length_max):
+    if tokens is None:
+        return
+    if not isinstance(tokens, list) or not 0 < len(tokens) <= length_max:
+        raise Refused(f"blend.tokens: is no list of 1 to {length_max} token ids, which a request may have")
+    bad = next((one for one in tokens if type(one) is not int or not 0 <= one < TOKENS_END), None)
+    if bad is not None:
+        raise Refused(f"blend.tokens: {_shown(bad)} is no token id")
 
 
 _CHECKS: dict[str, Any] = {

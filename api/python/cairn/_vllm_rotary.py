@@ -88,7 +88,10 @@ def _key(holder, name, position, model_config):
     """The key that the attention gets of some hidden state at a position. None: the module computes otherwise."""
     weight = next(holder.parameters())
     hidden = torch.randn(1, model_config.get_hidden_size(), generator=torch.Generator().manual_seed(_SEED))
-    attention, holder._modules[name] = holder._modules[name], _Look()
+    # A layer with adapters asks which of them each token has, which nobody has said yet.
+    before = dict(holder._modules)
+    plain = {child: module.base_layer for child, module in before.items() if hasattr(module, "base_layer")}
+    holder._modules.update({**plain, name: _Look()})
     try:
         with torch.inference_mode():
             holder(positions=torch.tensor([position], device=weight.device),
@@ -98,5 +101,5 @@ def _key(holder, name, position, model_config):
     except Exception:  # Whatever a model's code makes of it, the connector does without.
         return None
     finally:
-        holder._modules[name] = attention
+        holder._modules.update(before)
     return None

@@ -13,7 +13,7 @@ import cairn
 
 from ._vllm_blend import Plans
 from ._vllm_content import Content, Unknown
-from ._vllm_messages import End, Save, Start, StepMetadata
+from ._vllm_messages import End, Save, Start, StepMetadata, finish
 from ._vllm_metrics import Stats
 from ._vllm_request import ASKS_NOTHING, Borders, Control, Refused
 from ._vllm_sequence import FOUND_FROM, Sequence, find, logger
@@ -31,6 +31,7 @@ class Known:
     content: Content
     control: Control
     salt: str | None  # The cache_salt that the user gave.
+    prompt: Any = None  # The key of Plans, of a blended request.
     place: Any = None  # None: its weights are not known yet.
     hit: Any = None
     looked_at: int = -1  # Tokens that `hit` is the answer for.
@@ -39,16 +40,17 @@ class Known:
 
 
 class SchedulerSide:
-    def __init__(self, engine, layout, transfer, options):
-        """options: of plans."""
+    def __init__(self, engine, layout, transfer, options, length_max):
+        """options: of plans. length_max: tokens of a request."""
         self.engine, self.shared, self.sequences, self.layout = engine, engine.shared, engine.sequences, layout
         self.loads, self.saves = transfer.is_kv_consumer, transfer.is_kv_producer
         self.run = os.urandom(4).hex()  # Engines count requests from 0 on, each time.
         self.known = {}
-        self.starts, self.ends = [], []
+        self.starts = []
         self._loading = False  # The last step had starts.
         self.borders = Borders()
         self.plans = Plans(self.shared, layout, options)
+        self.length_max = length_max
         self.planned = {}  # Request id -> where the stages of its prompt end, of requests that are over.
         self.refusals = {}  # Request id -> why, of requests that are not over.
         self.refused = 0  # Since take_stats().
@@ -56,18 +58,22 @@ class SchedulerSide:
         engine.scheduler = self
 
     def on_new_request(self, request):
-        salt, control = request.cache_salt, ASKS_NOTHING
+        salt, control, prompt = request.cache_salt, ASKS_NOTHING, None
         if request.kv_transfer_params:
             try:
-                control = Control.of(request.kv_transfer_params, self.shared.settings)
+                control = Control.of(request.kv_transfer_params, self.shared.settings, self.length_max)
             except Refused as error:
                 self.borders.put(request, os.urandom(16).hex())  # Whatever it wanted to be apart from.
                 self._refuse(request, error)
                 return
             named = control.namespace not in (None, self.shared.settings.namespace)
-            if named or control.blend:
-                self.borders.put(request, *([control.namespace] if named else []),
-                                 *([BLEND, control.blend.id] if control.blend else []))
+            if control.blend:
+                prompt = (control.namespace, salt, control.blend.id)
+                ids = control.blend.tokens
+                nonce = self.plans.nonce(prompt) if ids is None else self.plans.begin(prompt, ids)
+                self.borders.put(request, BLEND, nonce)
+            elif named:
+                self.borders.put(request, control.namespace)
         # Content that ids do not tell, and prompts that change, are left alone.
         try:
             if (request.sampling_params is None or request.prompt_token_ids is None
@@ -81,7 +87,7 @@ class SchedulerSide:
                 self._refuse(request, "kv_transfer_params: requests with embeddings, streamed input or content without "
                              "a hash are left alone, and blended ones with any content")
             return
-        known = self.known[request.request_id] = Known(request, content, control, salt)
+        known = self.known[request.request_id] = Known(request, content, control, salt, prompt)
         if control.prefetch and not control.blend:
             self._prefetch(known)
 
@@ -234,7 +240,7 @@ class SchedulerSide:
                         **more)
 
     def step(self, output):
-        meta = StepMetadata(self.starts, [], self.take_ends())
+        meta = StepMetadata(self.starts)
         # A load of this step or of the one before may fail, which the worker sees behind this.
         traced = bool(self.engine.unsound) or self._loading or bool(self.starts)
         self._loading, self.starts = bool(self.starts), []
@@ -287,21 +293,22 @@ class SchedulerSide:
                     max(0, kv_end - prompt))
 
     def finished(self, request, tables):
-        """Whether blocks are to be held until the tail was saved."""
+        """Saves the tail, so that nothing holds the blocks: vLLM resets its prefix cache only while none is in use, and
+        behind the last request comes no step that would free one."""
         known = self.known.pop(request.request_id, None)
         if known is None:
-            return False
+            return
         self._end_prefetch(known)
         self._forget(known)
         if known.control.blend and known.place is not None:
             if known.control.blend.tokens is None:
                 self.plans.ended(known)
-            elif request.status != RequestStatus.FINISHED_ABORTED:
+            elif self.loads and request.status != RequestStatus.FINISHED_ABORTED:
                 self.planned[request.request_id] = self.plans.make(known)
         self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
         sequence = self.sequences.get(request.request_id)
         if sequence is None:
-            return False
+            return
         save, tokens, first = None, [], sequence.length
         if self.saves and request.status != RequestStatus.FINISHED_ERROR:
             computed = known.content.whole(
@@ -310,8 +317,11 @@ class SchedulerSide:
                 save = self._save(request, computed, lambda: tuple(list(table) for table in tables), final=True)
             if request.num_output_tokens > 0:  # Else it was cancelled: its prompt is nothing to keep.
                 tokens = list(request.all_token_ids[first:])
-        self.ends.append(End(request.request_id, save, first, tokens, request.num_output_tokens))
-        return save is not None
+        end = End(request.request_id, save, first, tokens, request.num_output_tokens)
+        if self.engine.worker is None:
+            finish(self.sequences, end)
+        else:
+            self.engine.worker.end_request(end)
 
     def _cancelled(self, start, request_id):
         """A load that the worker was not told of yet: nobody needs its lease."""
@@ -322,10 +332,6 @@ class SchedulerSide:
         except cairn.Error as error:
             self.shared.held.failed(f"leaves a lease of request {request_id} to its time", error)
         return True
-
-    def take_ends(self):
-        ends, self.ends = self.ends, []
-        return ends
 
     def close(self):
         self.engine.scheduler = None

@@ -18,7 +18,6 @@ from ._digest import Digests
 from ._held import Held
 from ._vllm_adapters import Adapters
 from ._vllm_identity import Weights, blended, generation_of, namespace_of, new_generation
-from ._vllm_messages import finish
 from ._vllm_sequence import Place, logger
 from ._vllm_unsound import Unsound
 
@@ -129,8 +128,6 @@ class Engine:
         """Where state of these weights is kept, for a request with this Control."""
         name = self.shared.settings.namespace if control.namespace is None else control.namespace
         documents = namespace_of(name, weights.generation, salt)
-        if self.shared.settings.enable_blending:
-            self.shared.index_chunks(documents)
         namespace = blended(documents) if control.blend else documents
         passing = bool(weights.generation)
         keep = control.keep(self.shared.passing_keep if passing else self.shared.keep, passing)
@@ -138,24 +135,19 @@ class Engine:
 
     def writes(self, place):
         """A branch is about to be made there."""
+        if self.shared.settings.enable_blending and place.namespace == place.documents:
+            self.shared.index_chunks(place.namespace)
         if place.weights.generation:
             self._written.add(place.weights.generation)
 
     def reset(self):
         """Weights may be others from now on: nothing that was stored is found, and nothing that runs is kept."""
         self._generation = new_generation()
+        if self.scheduler is not None:
+            self.scheduler.plans.clear()
         ended, self._written = self._written, set()
         if ended:
             self.shared.drop_generations(ended)
-
-    def end_requests(self):
-        """No step follows that would tell the worker which requests are over: it is told now, if it is there."""
-        ends = self.scheduler.take_ends() if self.scheduler is not None else []
-        if self.worker is not None:
-            self.worker.end_requests(ends)
-            return
-        for end in ends:
-            finish(self.sequences, end)
 
 
 class Shared:
@@ -169,7 +161,8 @@ class Shared:
         self.keep = cairn.Keep(**settings.keep)
         # Branches of a generation, which nobody finds after this process: evicted first, and never pinned.
         self.passing_keep = cairn.Keep(**{"ttl": settings.keep["ttl"]} if "ttl" in settings.keep else {})
-        self._policy = cairn.NamespacePolicy(**settings.policy) if settings.policy else None
+        policy = {**({"index": "chunks"} if settings.enable_blending else {}), **settings.policy}
+        self._policy = cairn.NamespacePolicy(**policy) if settings.policy else None
         self._engines = weakref.WeakValueDictionary()  # By id; each as long as a side of it.
         self.users = 0
         self._models = {}  # (adapter, its digest) -> Model.
@@ -186,6 +179,8 @@ class Shared:
         self._models, self._with_chunks = {}, set()
         if self._policy is not None:
             store.set_namespace(self.settings.namespace, self._policy)
+        elif self.settings.enable_blending:
+            self._index_chunks(store, self.settings.namespace)
         if not self._swept:
             self._swept = True
             self._drop_generations(store, None)  # Those of earlier processes are over.
@@ -222,16 +217,19 @@ class Shared:
         return self._models[key]
 
     def index_chunks(self, namespace):
-        """Has chunks of the namespace indexed, which the user may have set to prefixes alone, or not set at all."""
-        if namespace in self._with_chunks:
-            return
-        store = self.store
+        """Has chunks indexed of a namespace that is about to get its first branch. Not earlier: one with a policy stays
+        for ever."""
+        if namespace not in self._with_chunks and namespace != self.settings.namespace:
+            self._index_chunks(self.store, namespace)
+            self._with_chunks.add(namespace)
+
+    def _index_chunks(self, store, namespace):
+        """Unless somebody has said that nothing is to be indexed."""
         known = {info.name: info.policy for info in store.namespaces()}
         policy = known.get(namespace, cairn.NamespacePolicy())
-        if policy.index != "chunks":
+        if policy.index == "prefix":
             store.set_namespace(namespace, cairn.NamespacePolicy(
                 max_bytes=policy.max_bytes, evict=policy.evict, persist=policy.persist, ttl=policy.ttl, index="chunks"))
-        self._with_chunks.add(namespace)
 
     def drop_generations(self, ended):
         """Drops what is there of these generations in the background."""
@@ -256,6 +254,9 @@ class Shared:
                         self._drop_branch(store, info.id)
                     if not cursor:
                         break
+                if self.settings.enable_blending:
+                    store.set_namespace(namespace, cairn.NamespacePolicy())  # Without branches it is none then.
+                    self._with_chunks.discard(namespace)
         except cairn.Error as error:
             self.held.failed("leaves state of weights that are gone until the next start", error)
 

@@ -43,8 +43,8 @@ class Stages:
         self._id = os.urandom(16).hex()
         self.plan = None  # Not known yet.
         self._at = -1  # Which of its ends comes next.
-        # Log probabilities of a prompt take the computation of all of it.
-        if sampling_params.prompt_logprobs is not None or not self._ids:
+        # As of one that asks for log probabilities of its prompt: all of it is computed.
+        if sampling_params.prompt_logprobs is not None or sampling_params.skip_reading_prefix_cache or not self._ids:
             self.plan = {"ends": []}
         self._output = None
 
@@ -57,7 +57,9 @@ class Stages:
         if self.plan is None:
             return self._stage(self._ids[:1], tokens=self._ids)
         if self._ends_left:
-            return self._stage(self._ids[:self._ends_left[0]])
+            # One token more: of a window vLLM keeps what the last token of a request needs, and the next stage goes
+            # on before that token.
+            return self._stage(self._ids[:self._ends_left[0] + 1])
         blended = {"blend": {"id": self._id}} if self.plan["ends"] else {}
         return Stage(self._prompt, self._with(self._sampling.clone(), blended), True)
 
@@ -109,7 +111,7 @@ class BlendLLM(LLM):
         as waves, and the prompts' own requests at last, together."""
         prompts = [prompts] if isinstance(prompts, (str, dict)) or prompts and isinstance(prompts[0], int) else prompts
         count = len(prompts)
-        jobs = [Job(*one) for one in zip(
+        jobs = [Job(self.model_config.max_model_len, *one) for one in zip(
             (self._with_ids(prompt, more.get("tokenization_kwargs")) for prompt in prompts),
             _each(sampling_params or self.get_default_sampling_params(), count, "sampling_params"),
             _each(lora_request, count, "lora_request"), _each(priority, count, "priority"))]
@@ -141,8 +143,7 @@ class BlendLLM(LLM):
         return {**prompt, "prompt_token_ids": self.get_tokenizer().encode(prompt["prompt"], **(settings or {}))}
 
     def _groups(self, jobs):
-        cache = self.llm_engine.vllm_config.cache_config
-        room = CACHE_SHARE * cache.num_gpu_blocks * cache.block_size
+        room = CACHE_SHARE * self.llm_engine.vllm_config.cache_config.kv_cache_size_tokens
         groups, left = [], 0
         for job in jobs:
             if not groups or job.tokens > left:
@@ -156,13 +157,13 @@ class BlendLLM(LLM):
 class Job:
     """A prompt on its way through generate()."""
 
-    def __init__(self, prompt, sampling, lora, priority):
+    def __init__(self, length_max, prompt, sampling, lora, priority):
         self.lora, self.priority = lora, priority
         ids = prompt.get("prompt_token_ids", ())
-        self.tokens = len(ids) + (sampling.max_tokens or 0)
+        self.tokens = len(ids) + sampling.n * (sampling.max_tokens or length_max)
         self.output = None
         self.stages = None
-        if ids and not prompt.keys() - {"prompt", "prompt_token_ids", "cache_salt"}:
+        if 0 < len(ids) < length_max and not prompt.keys() - {"prompt", "prompt_token_ids", "cache_salt"}:
             self.stages = Stages(prompt, sampling)
             self.stage = next(self.stages)
         else:

@@ -30,7 +30,7 @@ class WorkerSide:
         self.threads = concurrent.futures.ThreadPoolExecutor(LOADS_AT_ONCE, "cairn-load")
         self.running = []
         self.bad_blocks = set()
-        self.sent, self.received, self.failed = set(), set(), set()
+        self.received, self.failed = set(), set()
 
     def register(self, tensors):
         self.pool = Pool(self.layout, tensors)
@@ -65,19 +65,13 @@ class WorkerSide:
         self.engine.unsound.step(meta.computed, self.layout.groups[0].block)
         for save in meta.saves:
             self._save(save)
-        for end in meta.ends:
-            self.end_request(end)
-
-    def end_requests(self, ends):
-        """Those that no step tells of; the last one may have broken off within its loads."""
-        self._end_loads()
-        for end in ends:
-            self.end_request(end)
 
     def end_request(self, end):
+        """Saves what is left of a request from its blocks, which are its own until this returns. All steps that computed
+        them are over: their tokens are known. The last one may have broken off within its loads."""
+        self._end_loads()
         if end.save is not None:
             self._save(end.save)
-            self.sent.add(end.request_id)
         finish(self.sequences, end)
 
     def _end_loads(self):
@@ -145,15 +139,17 @@ class WorkerSide:
         return torch.cuda.current_stream().record_event() if self.pool.device.type == "cuda" else None
 
     def take_results(self):
-        sent, received, failed = self.sent, self.received, self.failed
-        self.sent, self.received, self.failed = set(), set(), set()
-        return sent, received, failed
+        """Requests that were loaded, and those of them that were not loaded as a whole."""
+        received, failed = self.received, self.failed
+        self.received, self.failed = set(), set()
+        return received, failed
 
     def take_bad_blocks(self):
         bad, self.bad_blocks = self.bad_blocks, set()
         return bad
 
     def close(self):
+        self._end_loads()
         self.engine.worker = None
         self.threads.shutdown()
 

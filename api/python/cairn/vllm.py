@@ -110,7 +110,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
             _blend.refuse(layout, vllm_config)
         if role == KVConnectorRole.SCHEDULER:
             options = _blend.options_of(settings, vllm_config, self._shared) if settings.enable_blending else {}
-            self._side = SchedulerSide(engine, layout, self._kv_transfer_config, options)
+            self._side = SchedulerSide(engine, layout, self._kv_transfer_config, options,
+                                       vllm_config.model_config.max_model_len)
         else:
             self._side = WorkerSide(engine, layout)
 
@@ -130,7 +131,6 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
                 behind.callback(_settings.release, shared)
             if side is not None:
                 behind.callback(side.close)
-                side.engine.end_requests()
 
     def reset_cache(self):
         """Of either side: weights were replaced. Nothing that was stored is found from now on."""
@@ -157,7 +157,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request, block_ids):
-        return self._side.finished(request, block_ids), self._side.answer(request)
+        self._side.finished(request, block_ids)
+        return False, self._side.answer(request)
 
     def get_kv_connector_stats(self):
         return self._side.take_stats() if isinstance(self._side, SchedulerSide) else None
@@ -188,8 +189,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         self._side.end_step(self._get_connector_metadata())
 
     def get_transfer_results(self, finished_req_ids):
-        sent, received, failed = self._side.take_results()
-        return KVConnectorTransferResults(sent, received, failed)
+        received, failed = self._side.take_results()
+        return KVConnectorTransferResults(set(), received, failed)
 
     def get_block_ids_with_load_errors(self):
         return self._side.take_bad_blocks()
