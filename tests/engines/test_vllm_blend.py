@@ -64,7 +64,7 @@ class Prompts:
         self.blended = self.of(3, 1, 4)
         self.exact = self.of(2, 0)
         self.exact[0] = ids[7000]  # Nothing in front of its documents that others have, too.
-        # Of a model with a small vocabulary.
+        # Ids that a model with a small vocabulary has.
         self.small = [[(7 * at + number) * number % 90 + 5 for at in range(220)] for number in (11, 13, 17)]
         self.of_small = self.small[2] + self.small[0] + self.small[1] + [9, 8, 7]
 

@@ -99,7 +99,7 @@ class Plans:
         self._shared = shared
         self._options = {**options, "align_tokens": math.lcm(*(group.block for group in layout.groups))}
         self._prompts = collections.OrderedDict()  # The one that was used last comes last.
-        self._tokens = 0  # Of all prompts.
+        self._tokens = 0  # The ids of all prompts.
 
     def begin(self, key, tokens):
         """A prompt that asks to be planned, in place of one of the same key. What its stages have in their salt."""
