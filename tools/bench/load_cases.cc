@@ -8,12 +8,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/core/align.h"
 #include "base/core/check.h"
 #include "tools/bench/fixture.h"
-#include "tools/bench/load.h"
 #include "tools/bench/machine.h"
-#include "tools/bench/raw.h"
+#include "tools/bench/raw_load.h"
 
 namespace cairn::bench {
 namespace {
@@ -71,13 +69,15 @@ class LoadRun {
     CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config_, case_.token_bytes));
     pool_ = &pool;
     const uint64_t each = std::max<uint64_t>(config_.source_bytes / case_.threads, 16 << 20);
-    CAIRN_RETURN_IF_ERROR(MakeRawFiles("/raw", each, /*written=*/true, &raw_files_));
-    CAIRN_RETURN_IF_ERROR(ChooseRaw());
+    CAIRN_ASSIGN_OR_RETURN(const auto raw, RawLoad::Create(scratch_ + "/raw", pool, case_.threads,
+                                                           case_.tokens, each));
+    CAIRN_RETURN_IF_ERROR(raw->Choose(NewWork()));
+    report_->Text("raw_method", RawMethodName(raw->method()), "the fastest raw method of this run");
     Progress progress(case_.name, 3 * config_.rounds);
     for (uint32_t round = 0; round < config_.rounds; ++round) {
-      CAIRN_RETURN_IF_ERROR(WriteRaw(method_, NewWork(), &raw_files_, &raw_));
+      CAIRN_RETURN_IF_ERROR(raw->WriteUsed(NewWork(), &raw_));
       progress.Step();
-      CAIRN_RETURN_IF_ERROR(RunRawFresh());
+      CAIRN_RETURN_IF_ERROR(raw->WriteFresh(NewWork(), &raw_fresh_));
       progress.Step();
       CAIRN_RETURN_IF_ERROR(RunOurs());
       progress.Step();
@@ -100,65 +100,8 @@ class LoadRun {
     return work;
   }
 
-  using RawFiles = std::vector<std::unique_ptr<RawFile>>;
-  // One per thread.
-  Status MakeRawFiles(const std::string& name, uint64_t bytes, bool written, RawFiles* files) {
-    for (uint32_t i = 0; i < case_.threads; ++i) {
-      CAIRN_ASSIGN_OR_RETURN(files->emplace_back(),
-                             RawFile::Create(scratch_ + name + std::to_string(i), bytes, written));
-    }
-    return Status::Ok();
-  }
-  // Blocks that nobody has written yet, as those of a new store: the same work into files that are
-  // allocated only.
-  Status RunRawFresh() {
-    const Work work = NewWork();
-    RawFiles files;
-    const uint64_t each = work.ops_per_thread * AlignUp(append_bytes(), 4096);
-    CAIRN_RETURN_IF_ERROR(MakeRawFiles("/fresh", each, /*written=*/false, &files));
-    CAIRN_RETURN_IF_ERROR(WriteRaw(method_, work, &files, &raw_fresh_));
-    for (const auto& file : files) std::filesystem::remove(file->path());
-    return Status::Ok();
-  }
-  std::vector<std::unique_ptr<RawAppender>> NewRaw(RawMethod method, RawFiles* files) {
-    std::vector<std::unique_ptr<RawAppender>> appenders;
-    for (uint32_t i = 0; i < case_.threads; ++i) {
-      appenders.push_back(
-          std::make_unique<RawAppender>(*(*files)[i], method, *pool_, FirstToken(i), case_.tokens));
-    }
-    return appenders;
-  }
-  uint64_t FirstToken(uint32_t thread) const {
-    return pool_->tokens() / case_.threads * thread / kTokensPerBlock * kTokensPerBlock;
-  }
-
-  Status WriteRaw(RawMethod method, Work work, RawFiles* files, Load* load) {
-    auto appenders = NewRaw(method, files);
-    work.prepare = [&](uint32_t thread) { CAIRN_CHECK(appenders[thread]->arm().prepare().ok()); };
-    work.op = [&](uint32_t thread, uint64_t) {
-      double inner_us = 0;
-      return appenders[thread]->arm().op(&inner_us);
-    };
-    return load->Run(work);
-  }
-
-  // The fastest method, by a short run of each.
-  Status ChooseRaw() {
-    double best_rate = 0;
-    for (const RawMethod method : kRawMethods) {
-      // A ring belongs to the thread that made it.
-      if (method == RawMethod::kRing && case_.threads > 1) continue;
-      if (!raw_files_[0]->Supports(method)) continue;
-      Work work = NewWork();
-      work.ops_per_thread = std::min<uint64_t>(work.ops_per_thread, 100);
-      Load load;
-      CAIRN_RETURN_IF_ERROR(WriteRaw(method, work, &raw_files_, &load));
-      if (load.gb_per_s() <= best_rate) continue;
-      best_rate = load.gb_per_s();
-      method_ = method;
-    }
-    report_->Text("raw_method", RawMethodName(method_), "the fastest raw method of this run");
-    return Status::Ok();
+  uint64_t FirstTokenOf(uint32_t thread) const {
+    return FirstToken(*pool_, thread, case_.threads, case_.tokens);
   }
 
   Status RunOurs() {
@@ -194,7 +137,7 @@ class LoadRun {
     std::vector<std::unique_ptr<Writer>> writers;
     for (uint32_t i = 0; i < case_.threads; ++i) {
       CAIRN_ASSIGN_OR_RETURN(writers.emplace_back(),
-                             Writer::Create(store, model, pool_, FirstToken(i), case_.tokens));
+                             Writer::Create(store, model, pool_, FirstTokenOf(i), case_.tokens));
     }
     Work work = NewWork();
     work.prepare = [&](uint32_t thread) { CAIRN_CHECK(writers[thread]->Prepare().ok()); };
@@ -294,8 +237,6 @@ class LoadRun {
   const std::string scratch_;
   Report* const report_;
   const KvPool* pool_ = nullptr;
-  RawFiles raw_files_;
-  RawMethod method_ = RawMethod::kWriteSync;
   Load raw_, raw_fresh_, ours_, settled_;
   std::vector<double> open_ms_, new_store_mib_;
 };
