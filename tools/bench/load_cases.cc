@@ -31,6 +31,7 @@ struct LoadCase {
 
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kForkedTokens = 256;
+constexpr uint32_t kRounds = 3;
 constexpr LoadCase kCases[] = {
     {"burst", 1, 128 << 10, 16, 4 * kGiB, 8 * kGiB, true, 0, false},
     {"burst-alone", 1, 128 << 10, 16, 4 * kGiB, 8 * kGiB, false, 0, false},
@@ -63,7 +64,11 @@ class Cursors {
 class LoadRun {
  public:
   LoadRun(const LoadCase& one, const Config& config, std::string scratch, Report* report)
-      : case_(one), config_(config), scratch_(std::move(scratch)), report_(report) {}
+      : case_(one),
+        config_(config),
+        rounds_(config.load_rounds != 0 ? config.load_rounds : kRounds),
+        scratch_(std::move(scratch)),
+        report_(report) {}
 
   Status Go() {
     CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config_, case_.token_bytes));
@@ -73,8 +78,8 @@ class LoadRun {
                                                            case_.tokens, each));
     CAIRN_RETURN_IF_ERROR(raw->Choose(NewWork()));
     report_->Text("raw_method", RawMethodName(raw->method()), "the fastest raw method of this run");
-    Progress progress(case_.name, 3 * config_.rounds);
-    for (uint32_t round = 0; round < config_.rounds; ++round) {
+    Progress progress(case_.name, 3 * rounds_);
+    for (uint32_t round = 0; round < rounds_; ++round) {
       CAIRN_RETURN_IF_ERROR(raw->WriteUsed(NewWork(), &raw_));
       progress.Step();
       CAIRN_RETURN_IF_ERROR(raw->WriteFresh(NewWork(), &raw_fresh_));
@@ -234,6 +239,7 @@ class LoadRun {
 
   const LoadCase& case_;
   const Config& config_;
+  const uint32_t rounds_;
   const std::string scratch_;
   Report* const report_;
   const KvPool* pool_ = nullptr;
@@ -244,11 +250,12 @@ class LoadRun {
 }  // namespace
 
 Status RunLoad(const Config& config, const std::string& scratch, Report* report) {
+  if (config.load_name == "ingest") return RunIngest(config, scratch, report);
   for (const LoadCase& one : kCases) {
     if (config.load_name == one.name) return LoadRun(one, config, scratch, report).Go();
   }
-  std::string names;
-  for (const LoadCase& one : kCases) names += std::string(names.empty() ? "" : ", ") + one.name;
+  std::string names = "ingest";
+  for (const LoadCase& one : kCases) names += std::string(", ") + one.name;
   return Status(StatusCode::kInvalidArgument,
                 "there is no load \"" + config.load_name + "\"; there are " + names);
 }
