@@ -39,9 +39,11 @@ class Ingest {
     CAIRN_RETURN_IF_ERROR(CheckSizes());
     CAIRN_RETURN_IF_ERROR(MakePools());
     TellAbsentPeers();
-    const uint64_t cells = sizes_.size() * (config_.ingest_threads.size() + pools_.size());
-    Progress progress("ingest", cells);
+    const bool on_disk = config_.ingest_arms != std::vector<std::string>{"no-disk"};
+    Progress progress("ingest", sizes_.size() * ((on_disk ? config_.ingest_threads.size() : 0) +
+                                                 (Has("no-disk") ? pools_.size() : 0)));
     for (const uint64_t size : sizes_) {
+      if (!on_disk) break;
       for (const uint32_t threads : config_.ingest_threads) {
         IngestCell cell{.shape = ShapeOf(size, threads)};
         CAIRN_RETURN_IF_ERROR(RunOnDisk(&cell).WithContext(cell.shape.name()));
@@ -101,12 +103,10 @@ class Ingest {
 
   IngestShape ShapeOf(uint64_t size, uint32_t threads) const {
     IngestShape shape{.append_bytes = size, .threads = threads};
-    shape.bytes_max = config_.load_bytes != 0 ? config_.load_bytes
-                      : config_.quick         ? kQuickBytes
-                                              : kRunBytes;
-    shape.seconds_max = config_.ingest_seconds != 0 ? config_.ingest_seconds
-                        : config_.quick             ? kQuickSeconds
-                                                    : kRunSeconds;
+    shape.bytes_max = config_.quick ? kQuickBytes : kRunBytes;
+    shape.seconds_max = config_.quick ? kQuickSeconds : kRunSeconds;
+    if (config_.load_bytes != 0) shape.bytes_max = config_.load_bytes;
+    if (config_.ingest_seconds != 0) shape.seconds_max = config_.ingest_seconds;
     return shape;
   }
 

@@ -34,7 +34,9 @@ struct StoreLoad {
   uint64_t machine_bytes = 0;    // and the bytes that it took in all.
 
   bool has_settled() const { return settled.gb() > 0; }
-  double settled_gb_per_s() const { return 1 / (1 / acked.gb_per_s() + 1 / settled.gb_per_s()); }
+  // A run until quiet, in GB/s: one of each after the other.
+  std::vector<double> settled_rates() const;
+  double settled_gb_per_s() const { return Median(settled_rates()); }
   double settled_cpu_s_per_gb() const { return acked.cpu_s_per_gb() + settled.cpu_s_per_gb(); }
   double faults_per_gb() const { return acked.all_faults_per_gb() + settled.all_faults_per_gb(); }
   double device_per_byte() const {

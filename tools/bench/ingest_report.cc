@@ -81,17 +81,21 @@ Figures FiguresOf(const StoreLoad& load) {
 std::vector<double> CompareWithRaw(const std::string& name, const StoreLoad& store,
                                    const IngestCell& cell, Report* report) {
   const Load &used = cell.raw_used, &fresh = cell.raw_fresh;
-  const std::pair<const char*, double> ratios[] = {
-      {"_p50_to_raw_fresh", store.acked.p(0.5) / fresh.p(0.5)},
-      {"_p99_to_raw_fresh", store.acked.p(0.99) / fresh.p(0.99)},
-      {"_settled_to_raw_used", store.settled_gb_per_s() / used.gb_per_s()},
-      {"_to_raw_fresh", store.acked.gb_per_s() / fresh.gb_per_s()},
-      {"_settled_to_raw_fresh", store.settled_gb_per_s() / fresh.gb_per_s()},
-      {"_to_raw_used", store.acked.gb_per_s() / used.gb_per_s()}};
+  const auto latency = [&](double quantile) {
+    const double ratio = store.acked.p(quantile) / fresh.p(quantile);
+    return Ratio{ratio, ratio, ratio};
+  };
+  const std::pair<const char*, Ratio> ratios[] = {
+      {"_p50_to_raw_fresh", latency(0.5)},
+      {"_p99_to_raw_fresh", latency(0.99)},
+      {"_settled_to_raw_used", RatioOfRates(store.settled_rates(), used.rates())},
+      {"_to_raw_fresh", RatioOfRates(store.acked.rates(), fresh.rates())},
+      {"_settled_to_raw_fresh", RatioOfRates(store.settled_rates(), fresh.rates())},
+      {"_to_raw_used", RatioOfRates(store.acked.rates(), used.rates())}};
   std::vector<double> all;
   for (const auto& [ratio, value] : ratios) {
-    report->AddRatio(name + ratio, {value, value, value});
-    all.push_back(value);
+    report->AddRatio(name + ratio, value);
+    all.push_back(value.value);
   }
   report->Value(name + "_cpu_s_per_gb_above_raw",
                 store.settled_cpu_s_per_gb() - fresh.cpu_s_per_gb());
@@ -149,8 +153,8 @@ void ReportNoDisk(const NoDiskCell& cell, Report* report) {
     }
     report->Row(Line(arm, texts));
   }
-  const double scaling = cell.acked[1].acked.gb_per_s() / cell.acked[0].acked.gb_per_s();
-  report->AddRatio(name + "_2t_to_1t", {scaling, scaling, scaling});
+  report->AddRatio(name + "_2t_to_1t",
+                   RatioOfRates(cell.acked[1].acked.rates(), cell.acked[0].acked.rates()));
 }
 
 }  // namespace cairn::bench

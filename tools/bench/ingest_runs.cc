@@ -70,6 +70,14 @@ Work IngestShape::NewWork() const {
   return work;
 }
 
+std::vector<double> StoreLoad::settled_rates() const {
+  std::vector<double> rates;
+  for (size_t i = 0; i < settled.rates().size(); ++i) {
+    rates.push_back(1 / (1 / acked.rates()[i] + 1 / settled.rates()[i]));
+  }
+  return rates;
+}
+
 Status RunStore(const std::string& path, const KvPool& pool, const IngestShape& shape,
                 StoreLoad* load, Report* report) {
   CAIRN_ASSIGN_OR_RETURN(Store store, OpenStore(path, Options(), report));

@@ -65,6 +65,16 @@ Status Load::Run(const Work& work) {
   return Status::Ok();
 }
 
+Ratio RatioOfRates(const std::vector<double>& rates, const std::vector<double>& others) {
+  Ratio ratio{.value = Median(rates) / Median(others)};
+  for (size_t i = 0; i < std::min(rates.size(), others.size()); ++i) {
+    const double quotient = rates[i] / others[i];
+    ratio.min = i == 0 ? quotient : std::min(ratio.min, quotient);
+    ratio.max = i == 0 ? quotient : std::max(ratio.max, quotient);
+  }
+  return ratio;
+}
+
 double Load::longest_us() const {
   return op_us_.empty() ? 0 : *std::max_element(op_us_.begin(), op_us_.end());
 }

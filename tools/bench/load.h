@@ -49,4 +49,7 @@ class Load {
   double gb_ = 0, cpu_s_ = 0, faults_ = 0, all_faults_ = 0, device_bytes_ = 0;
 };
 
+// Medians to medians; the range is that of runs of the same number.
+Ratio RatioOfRates(const std::vector<double>& rates, const std::vector<double>& others);
+
 }  // namespace cairn::bench

@@ -202,15 +202,6 @@ class LoadRun {
     return ours_.Run(work);
   }
 
-  Ratio RateTo(const Load& raw) const {
-    Ratio rate{ours_.gb_per_s() / raw.gb_per_s(), 1e300, 0};
-    for (size_t i = 0; i < ours_.rates().size(); ++i) {
-      rate.min = std::min(rate.min, ours_.rates()[i] / raw.rates()[i]);
-      rate.max = std::max(rate.max, ours_.rates()[i] / raw.rates()[i]);
-    }
-    return rate;
-  }
-
   void Tell() {
     ours_.Describe("cairn", report_);
     raw_.Describe("raw", report_);
@@ -224,8 +215,9 @@ class LoadRun {
     report_->Value("open_ms", Median(open_ms_), "opening a new store");
     report_->Value("new_store_mib", Median(new_store_mib_),
                    "its blocks before anything is appended");
-    report_->AddRatio("rate_to_raw", RateTo(raw_), "higher is better");
-    report_->AddRatio("rate_to_raw_fresh", RateTo(raw_fresh_), "to blocks that nobody has written");
+    report_->AddRatio("rate_to_raw", RatioOfRates(ours_.rates(), raw_.rates()), "higher is better");
+    report_->AddRatio("rate_to_raw_fresh", RatioOfRates(ours_.rates(), raw_fresh_.rates()),
+                      "to blocks that nobody has written");
     constexpr std::pair<const char*, double> kQuantiles[] = {
         {"p50_to_raw", 0.5}, {"p95_to_raw", 0.95}, {"p99_to_raw", 0.99}};
     for (const auto& [name, quantile] : kQuantiles) {
