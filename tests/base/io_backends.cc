@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/core/check.h"
+#include "sim/no_disk.h"
 #include "sim/world.h"
 
 namespace cairn::io::testing {
@@ -39,7 +40,7 @@ class InMemoryBackend final : public Backend {
 }  // namespace
 
 std::vector<std::string> BackendNames() {
-  std::vector<std::string> names{"threads", "memory", "simulated"};
+  std::vector<std::string> names{"threads", "memory", "simulated", "no_disk"};
 #if CAIRN_WITH_URING
   names.push_back("io_uring");
 #endif
@@ -48,6 +49,10 @@ std::vector<std::string> BackendNames() {
 
 std::unique_ptr<Backend> MakeBackend(const std::string& name) {
   if (name == "memory") return std::make_unique<InMemoryBackend>(MakeMemoryWorld());
+  if (name == "no_disk") {
+    return std::make_unique<InMemoryBackend>(
+        MakeNoDiskWorld(std::make_shared<NoDisk>(), NoDiskKeeps::kAll));
+  }
   if (name == "simulated") return std::make_unique<InMemoryBackend>(MakeSimWorld(1).world());
   auto world = MakeRealWorld(name == "threads" ? IoBackend::kThreads : IoBackend::kUring);
   if (!world.ok()) return nullptr;

@@ -20,7 +20,7 @@ class Backend {
   virtual const std::string& root() const = 0;
 };
 
-// "io_uring" (where this build has it), "threads", "memory", "simulated".
+// "io_uring" (where this build has it), "threads", "memory", "simulated", "no_disk".
 std::vector<std::string> BackendNames();
 
 // Null when this machine does not grant it.

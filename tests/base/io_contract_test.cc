@@ -2,7 +2,7 @@
 //
 // Property: all file systems keep the contract of base/io/world.h, and no caller can see a
 // difference between them. Method: one suite of assertions, run over io_uring, blocking threads,
-// memory and the simulated disk.
+// memory, the simulated disk, and a machine without a disk.
 #include <gtest/gtest.h>
 
 #include <algorithm>

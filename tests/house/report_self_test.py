@@ -30,6 +30,18 @@ def load_run(rate):
     return run_of(values=values, ratios={"rate_to_raw": rate, "rate_to_raw_fresh": 1.0, "p50_to_raw": 1.5})
 
 
+def ingest_run():
+    store = ("gb_per_s", "settled_gb_per_s", "cpu_s_per_gb_above_raw", "faults_per_gb", "device_per_byte", "packed_ratio")
+    to_raw = ("to_raw_fresh", "to_raw_used", "settled_to_raw_fresh", "p50_to_raw_fresh", "p99_to_raw_fresh")
+    alone = ("gb_per_s", "gb_per_cpu_s", "settled_gb_per_s", "settled_gb_per_cpu_s", "written_per_byte")
+    cells = ("128m_1t", "2m_8t", "512k_1t")
+    values = {f"{cell}_model_{key}": 0.25 for cell in cells for key in store}
+    values.update({f"{cell}_raw_fresh_gb_per_s": 2.0 for cell in cells})
+    values.update({f"2m_model_no_disk_1t_{key}": 4.0 for key in alone})
+    run = run_of(values=values, ratios={f"{cell}_model_{key}": 0.5 for cell in cells for key in to_raw})
+    return {**run, "machine": {**MACHINE, "codec_path": "scalar"}}
+
+
 class Report(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp()
@@ -54,6 +66,15 @@ class Report(unittest.TestCase):
         result = subprocess.run([sys.executable, REPORT, "--root", self.root, *arguments], text=True, check=False,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return result.returncode, result.stdout
+
+    def test_the_arms_of_ingest_stand_by_size_and_an_absent_one_is_empty(self):
+        self.keep("ingest", {"ingest": ingest_run()})
+        self.assertEqual(self.call()[0], 0)
+        rows = [line for line in self.read("docs/bench.md").splitlines() if line.startswith("| `")]
+        self.assertEqual([row.split("`")[1] for row in rows],
+                         ["512k_1t_model", "2m_8t_model", "128m_1t_model", "512k_1t", "2m_8t", "128m_1t",
+                          "2m_model_no_disk_1t"])
+        self.assertEqual(rows[3], "| `512k_1t` |  | 2.00 |  |  | 0.250 |")
 
     def test_writes_tables_between_the_lines_alone(self):
         self.keep("load", {"burst": load_run(0.5)})

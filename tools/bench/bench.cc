@@ -168,7 +168,7 @@ Ratio RatioOfBytes(const Arm& numerator, const Arm& denominator) {
 }
 
 void Report::Value(const std::string& name, double value, const std::string& meaning) {
-  values_[name] = value;
+  Value(name, value);
   value_lines_.push_back({name + " " + Format(value), meaning});
 }
 
@@ -177,10 +177,14 @@ void Report::Text(const std::string& name, const std::string& value, const std::
   value_lines_.push_back({name + " " + value, meaning});
 }
 
-void Report::AddRatio(const std::string& name, const Ratio& ratio, const std::string& meaning) {
+void Report::AddRatio(const std::string& name, const Ratio& ratio) {
   ratios_[name] = ratio.value;
-  values_[name + "_min"] = ratio.min;
-  values_[name + "_max"] = ratio.max;
+  Value(name + "_min", ratio.min);
+  Value(name + "_max", ratio.max);
+}
+
+void Report::AddRatio(const std::string& name, const Ratio& ratio, const std::string& meaning) {
+  AddRatio(name, ratio);
   ratio_lines_.push_back(
       {name + " " + Format(ratio.value) + " (" + Format(ratio.min) + ".." + Format(ratio.max) + ")",
        meaning});
@@ -196,11 +200,12 @@ void Report::Print(const std::string& bench) const {
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     std::printf("  %-14s %s\n", name.c_str(), text.c_str());
   }
-  std::printf("values\n");
+  for (const std::string& row : rows_) std::printf("%s\n", row.c_str());
+  if (!value_lines_.empty()) std::printf("values\n");
   for (const Line& line : value_lines_) {
     std::printf("  %-38s %s\n", line.text.c_str(), line.meaning.c_str());
   }
-  std::printf("ratios (smallest..largest over the rounds)\n");
+  if (!ratio_lines_.empty()) std::printf("ratios (smallest..largest over the rounds)\n");
   for (const Line& line : ratio_lines_) {
     std::printf("  %-50s %s\n", line.text.c_str(), line.meaning.c_str());
   }

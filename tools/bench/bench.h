@@ -72,7 +72,16 @@ struct Config {
   uint64_t sweep_size_max = 10'000;
   // load.
   std::string load_name = "burst";
-  uint64_t load_bytes = 0;  // KV bytes per run; 0: the case's own.
+  uint64_t load_bytes = 0;   // KV bytes per run; 0: the case's own.
+  uint32_t load_rounds = 0;  // Runs of each arm; 0: the case's own.
+  // load ingest.
+  std::vector<uint64_t> ingest_sizes = {128 << 10, 512 << 10, 2 << 20,
+                                        8 << 20,   32 << 20,  128 << 20};
+  std::vector<uint32_t> ingest_threads = {1, 8};
+  std::vector<std::string> ingest_kv = {"model", "random"};
+  std::vector<std::string> ingest_arms = {"raw", "cairn", "lmdb", "files", "no-disk"};
+  double ingest_seconds = 0;  // The longest that a run appends; 0: its own.
+  bool quick = false;
   // peers.
   uint64_t peer_bytes = 256ull << 20;  // Other sizes follow from it.
   double peer_seconds = 3;             // Time per workload, all arms together.
@@ -132,6 +141,11 @@ class Report {
  public:
   void Value(const std::string& name, double value, const std::string& meaning);
   void Text(const std::string& name, const std::string& value, const std::string& meaning);
+  // Without a meaning it is for the JSON alone, because people get it as part of a row.
+  void Value(const std::string& name, double value) { values_[name] = value; }
+  void AddRatio(const std::string& name, const Ratio& ratio);
+  // A line of a table for people, printed before all values.
+  void Row(const std::string& line) { rows_.push_back(line); }
   // Also adds the values `<name>_min` and `<name>_max`.
   void AddRatio(const std::string& name, const Ratio& ratio, const std::string& meaning);
   void Machine(const std::string& name, const nlohmann::json& value) { machine_[name] = value; }
@@ -145,6 +159,7 @@ class Report {
   nlohmann::json machine_ = nlohmann::json::object();
   nlohmann::json values_ = nlohmann::json::object();
   nlohmann::json ratios_ = nlohmann::json::object();
+  std::vector<std::string> rows_;
   std::vector<Line> value_lines_, ratio_lines_;
 };
 
@@ -188,6 +203,7 @@ Status RunCodec(const Config&, const std::string&, Report*);
 Status RunTrace(const Config&, const std::string&, Report*);
 Status RunSweeps(const Config&, const std::string&, Report*);
 Status RunLoad(const Config&, const std::string&, Report*);
+Status RunIngest(const Config& config, const std::string& scratch, Report* report);  // By RunLoad.
 Status RunPeers(const Config&, const std::string&, Report*);
 Status RunObjects(const Config&, const std::string&, Report*);
 Status RunGpu(const Config&, const std::string&, Report*);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <thread>
 
@@ -16,30 +17,33 @@ Status Load::Run(const Work& work) {
   std::vector<std::vector<double>> us(work.threads);
   for (auto& one : us) one.reserve(work.ops_per_thread);
   std::atomic<uint64_t> done{0}, faults_at_half{0};
+  std::atomic<bool> past_half{false};
   std::mutex mutex;
   Status failure;
   std::atomic<double> untimed_us{0};
+  const double cpu = ProcessCpuSeconds();
+  const uint64_t device = ProcessBytesWritten();
+  const uint64_t faults = ProcessMinorFaults();
+  const double begin = NowUs();
+  const double end = work.seconds_max > 0 ? begin + work.seconds_max * 1e6 : HUGE_VAL;
   const auto body = [&](uint32_t thread) {
     for (uint64_t op = 0; op < work.ops_per_thread; ++op) {
       const double before = NowUs();
+      if (before >= end) return;
       if (work.prepare) work.prepare(thread);
       const double start = NowUs();
       if (work.threads == 1) untimed_us = untimed_us + start - before;
       const Status status =
           Interrupted() ? Status(StatusCode::kCancelled, "interrupted") : work.op(thread, op);
       us[thread].push_back(NowUs() - start);
-      if (done.fetch_add(1) + 1 == std::max<uint64_t>(ops / 2, 1))
-        faults_at_half = ProcessMinorFaults();
+      const bool half = done.fetch_add(1) + 1 >= ops / 2 || start >= (begin + end) / 2;
+      if (half && !past_half.exchange(true)) faults_at_half = ProcessMinorFaults();
       if (status.ok()) continue;
       const std::lock_guard lock(mutex);
       if (failure.ok()) failure = status;
       return;
     }
   };
-  const double cpu = ProcessCpuSeconds();
-  const uint64_t device = ProcessBytesWritten();
-  const uint64_t faults = ProcessMinorFaults();
-  const double start = NowUs();
   if (work.threads == 1) {
     body(0);
   } else {
@@ -49,16 +53,26 @@ Status Load::Run(const Work& work) {
   }
   CAIRN_RETURN_IF_ERROR(failure);
   if (work.at_end) CAIRN_RETURN_IF_ERROR(work.at_end());
-  const double seconds = (NowUs() - start - untimed_us) * 1e-6;
+  const double seconds = (NowUs() - begin - untimed_us) * 1e-6;
   cpu_s_ += ProcessCpuSeconds() - cpu;
   device_bytes_ += static_cast<double>(ProcessBytesWritten() - device);
   all_faults_ += static_cast<double>(ProcessMinorFaults() - faults);
   faults_ += static_cast<double>(ProcessMinorFaults() - faults_at_half);
-  const double gb = static_cast<double>(ops * work.bytes_per_op) * 1e-9;
+  const double gb = static_cast<double>(done * work.bytes_per_op) * 1e-9;
   gb_ += gb;
   gb_per_s_.push_back(gb / seconds);
   for (const auto& one : us) op_us_.insert(op_us_.end(), one.begin(), one.end());
   return Status::Ok();
+}
+
+Ratio RatioOfRates(const std::vector<double>& rates, const std::vector<double>& others) {
+  Ratio ratio{.value = Median(rates) / Median(others)};
+  for (size_t i = 0; i < std::min(rates.size(), others.size()); ++i) {
+    const double quotient = rates[i] / others[i];
+    ratio.min = i == 0 ? quotient : std::min(ratio.min, quotient);
+    ratio.max = i == 0 ? quotient : std::max(ratio.max, quotient);
+  }
+  return ratio;
 }
 
 double Load::longest_us() const {

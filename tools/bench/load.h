@@ -17,6 +17,7 @@ struct Work {
   uint32_t threads = 1;
   uint64_t ops_per_thread = 0;
   uint64_t bytes_per_op = 0;                       // KV.
+  double seconds_max = 0;                          // Ends early once they have passed; 0: never.
   std::function<void(uint32_t thread)> prepare{};  // Before each op, not timed.
   std::function<Status(uint32_t thread, uint64_t op)> op{};
   std::function<Status()> at_end{};  // Counts in the rate and not as an op: what makes all durable.
@@ -32,6 +33,7 @@ class Load {
   double longest_us() const;
   double gb_per_s() const { return Median(gb_per_s_); }
   const std::vector<double>& rates() const { return gb_per_s_; }
+  double gb() const { return gb_; }  // KV of all runs.
   double cpu_s_per_gb() const { return cpu_s_ / gb_; }
   double device_bytes_per_byte() const { return device_bytes_ / (gb_ * 1e9); }
   // Counts the second half of each run: until then memory is touched for the first time.
@@ -46,5 +48,8 @@ class Load {
   std::vector<double> op_us_, gb_per_s_;
   double gb_ = 0, cpu_s_ = 0, faults_ = 0, all_faults_ = 0, device_bytes_ = 0;
 };
+
+// Medians to medians; the range is that of runs of the same number.
+Ratio RatioOfRates(const std::vector<double>& rates, const std::vector<double>& others);
 
 }  // namespace cairn::bench

@@ -8,12 +8,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/core/align.h"
 #include "base/core/check.h"
 #include "tools/bench/fixture.h"
-#include "tools/bench/load.h"
 #include "tools/bench/machine.h"
-#include "tools/bench/raw.h"
+#include "tools/bench/raw_load.h"
 
 namespace cairn::bench {
 namespace {
@@ -33,6 +31,7 @@ struct LoadCase {
 
 constexpr uint64_t kGiB = 1ull << 30;
 constexpr uint64_t kForkedTokens = 256;
+constexpr uint32_t kRounds = 3;
 constexpr LoadCase kCases[] = {
     {"burst", 1, 128 << 10, 16, 4 * kGiB, 8 * kGiB, true, 0, false},
     {"burst-alone", 1, 128 << 10, 16, 4 * kGiB, 8 * kGiB, false, 0, false},
@@ -65,19 +64,25 @@ class Cursors {
 class LoadRun {
  public:
   LoadRun(const LoadCase& one, const Config& config, std::string scratch, Report* report)
-      : case_(one), config_(config), scratch_(std::move(scratch)), report_(report) {}
+      : case_(one),
+        config_(config),
+        rounds_(config.load_rounds != 0 ? config.load_rounds : kRounds),
+        scratch_(std::move(scratch)),
+        report_(report) {}
 
   Status Go() {
     CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config_, case_.token_bytes));
     pool_ = &pool;
     const uint64_t each = std::max<uint64_t>(config_.source_bytes / case_.threads, 16 << 20);
-    CAIRN_RETURN_IF_ERROR(MakeRawFiles("/raw", each, /*written=*/true, &raw_files_));
-    CAIRN_RETURN_IF_ERROR(ChooseRaw());
-    Progress progress(case_.name, 3 * config_.rounds);
-    for (uint32_t round = 0; round < config_.rounds; ++round) {
-      CAIRN_RETURN_IF_ERROR(WriteRaw(method_, NewWork(), &raw_files_, &raw_));
+    CAIRN_ASSIGN_OR_RETURN(const auto raw, RawLoad::Create(scratch_ + "/raw", pool, case_.threads,
+                                                           case_.tokens, each));
+    CAIRN_RETURN_IF_ERROR(raw->Choose(NewWork()));
+    report_->Text("raw_method", RawMethodName(raw->method()), "the fastest raw method of this run");
+    Progress progress(case_.name, 3 * rounds_);
+    for (uint32_t round = 0; round < rounds_; ++round) {
+      CAIRN_RETURN_IF_ERROR(raw->WriteUsed(NewWork(), &raw_));
       progress.Step();
-      CAIRN_RETURN_IF_ERROR(RunRawFresh());
+      CAIRN_RETURN_IF_ERROR(raw->WriteFresh(NewWork(), &raw_fresh_));
       progress.Step();
       CAIRN_RETURN_IF_ERROR(RunOurs());
       progress.Step();
@@ -100,65 +105,8 @@ class LoadRun {
     return work;
   }
 
-  using RawFiles = std::vector<std::unique_ptr<RawFile>>;
-  // One per thread.
-  Status MakeRawFiles(const std::string& name, uint64_t bytes, bool written, RawFiles* files) {
-    for (uint32_t i = 0; i < case_.threads; ++i) {
-      CAIRN_ASSIGN_OR_RETURN(files->emplace_back(),
-                             RawFile::Create(scratch_ + name + std::to_string(i), bytes, written));
-    }
-    return Status::Ok();
-  }
-  // Blocks that nobody has written yet, as those of a new store: the same work into files that are
-  // allocated only.
-  Status RunRawFresh() {
-    const Work work = NewWork();
-    RawFiles files;
-    const uint64_t each = work.ops_per_thread * AlignUp(append_bytes(), 4096);
-    CAIRN_RETURN_IF_ERROR(MakeRawFiles("/fresh", each, /*written=*/false, &files));
-    CAIRN_RETURN_IF_ERROR(WriteRaw(method_, work, &files, &raw_fresh_));
-    for (const auto& file : files) std::filesystem::remove(file->path());
-    return Status::Ok();
-  }
-  std::vector<std::unique_ptr<RawAppender>> NewRaw(RawMethod method, RawFiles* files) {
-    std::vector<std::unique_ptr<RawAppender>> appenders;
-    for (uint32_t i = 0; i < case_.threads; ++i) {
-      appenders.push_back(
-          std::make_unique<RawAppender>(*(*files)[i], method, *pool_, FirstToken(i), case_.tokens));
-    }
-    return appenders;
-  }
-  uint64_t FirstToken(uint32_t thread) const {
-    return pool_->tokens() / case_.threads * thread / kTokensPerBlock * kTokensPerBlock;
-  }
-
-  Status WriteRaw(RawMethod method, Work work, RawFiles* files, Load* load) {
-    auto appenders = NewRaw(method, files);
-    work.prepare = [&](uint32_t thread) { CAIRN_CHECK(appenders[thread]->arm().prepare().ok()); };
-    work.op = [&](uint32_t thread, uint64_t) {
-      double inner_us = 0;
-      return appenders[thread]->arm().op(&inner_us);
-    };
-    return load->Run(work);
-  }
-
-  // The fastest method, by a short run of each.
-  Status ChooseRaw() {
-    double best_rate = 0;
-    for (const RawMethod method : kRawMethods) {
-      // A ring belongs to the thread that made it.
-      if (method == RawMethod::kRing && case_.threads > 1) continue;
-      if (!raw_files_[0]->Supports(method)) continue;
-      Work work = NewWork();
-      work.ops_per_thread = std::min<uint64_t>(work.ops_per_thread, 100);
-      Load load;
-      CAIRN_RETURN_IF_ERROR(WriteRaw(method, work, &raw_files_, &load));
-      if (load.gb_per_s() <= best_rate) continue;
-      best_rate = load.gb_per_s();
-      method_ = method;
-    }
-    report_->Text("raw_method", RawMethodName(method_), "the fastest raw method of this run");
-    return Status::Ok();
+  uint64_t FirstTokenOf(uint32_t thread) const {
+    return FirstToken(*pool_, thread, case_.threads, case_.tokens);
   }
 
   Status RunOurs() {
@@ -194,7 +142,7 @@ class LoadRun {
     std::vector<std::unique_ptr<Writer>> writers;
     for (uint32_t i = 0; i < case_.threads; ++i) {
       CAIRN_ASSIGN_OR_RETURN(writers.emplace_back(),
-                             Writer::Create(store, model, pool_, FirstToken(i), case_.tokens));
+                             Writer::Create(store, model, pool_, FirstTokenOf(i), case_.tokens));
     }
     Work work = NewWork();
     work.prepare = [&](uint32_t thread) { CAIRN_CHECK(writers[thread]->Prepare().ok()); };
@@ -254,15 +202,6 @@ class LoadRun {
     return ours_.Run(work);
   }
 
-  Ratio RateTo(const Load& raw) const {
-    Ratio rate{ours_.gb_per_s() / raw.gb_per_s(), 1e300, 0};
-    for (size_t i = 0; i < ours_.rates().size(); ++i) {
-      rate.min = std::min(rate.min, ours_.rates()[i] / raw.rates()[i]);
-      rate.max = std::max(rate.max, ours_.rates()[i] / raw.rates()[i]);
-    }
-    return rate;
-  }
-
   void Tell() {
     ours_.Describe("cairn", report_);
     raw_.Describe("raw", report_);
@@ -276,8 +215,9 @@ class LoadRun {
     report_->Value("open_ms", Median(open_ms_), "opening a new store");
     report_->Value("new_store_mib", Median(new_store_mib_),
                    "its blocks before anything is appended");
-    report_->AddRatio("rate_to_raw", RateTo(raw_), "higher is better");
-    report_->AddRatio("rate_to_raw_fresh", RateTo(raw_fresh_), "to blocks that nobody has written");
+    report_->AddRatio("rate_to_raw", RatioOfRates(ours_.rates(), raw_.rates()), "higher is better");
+    report_->AddRatio("rate_to_raw_fresh", RatioOfRates(ours_.rates(), raw_fresh_.rates()),
+                      "to blocks that nobody has written");
     constexpr std::pair<const char*, double> kQuantiles[] = {
         {"p50_to_raw", 0.5}, {"p95_to_raw", 0.95}, {"p99_to_raw", 0.99}};
     for (const auto& [name, quantile] : kQuantiles) {
@@ -291,11 +231,10 @@ class LoadRun {
 
   const LoadCase& case_;
   const Config& config_;
+  const uint32_t rounds_;
   const std::string scratch_;
   Report* const report_;
   const KvPool* pool_ = nullptr;
-  RawFiles raw_files_;
-  RawMethod method_ = RawMethod::kWriteSync;
   Load raw_, raw_fresh_, ours_, settled_;
   std::vector<double> open_ms_, new_store_mib_;
 };
@@ -303,11 +242,12 @@ class LoadRun {
 }  // namespace
 
 Status RunLoad(const Config& config, const std::string& scratch, Report* report) {
+  if (config.load_name == "ingest") return RunIngest(config, scratch, report);
   for (const LoadCase& one : kCases) {
     if (config.load_name == one.name) return LoadRun(one, config, scratch, report).Go();
   }
-  std::string names;
-  for (const LoadCase& one : kCases) names += std::string(names.empty() ? "" : ", ") + one.name;
+  std::string names = "ingest";
+  for (const LoadCase& one : kCases) names += std::string(", ") + one.name;
   return Status(StatusCode::kInvalidArgument,
                 "there is no load \"" + config.load_name + "\"; there are " + names);
 }

@@ -113,7 +113,8 @@ constexpr std::array kBenchmarks = {
     Benchmark{
         "load", "a new store filled as a user's process does it, with every latency",
         "NAME: burst, threads, endless, tokens-128k, tokens-8k, tokens-128k-sealing, forks or\n"
-        "sessions; beside the same bytes raw, run by run. Default options, no real-time priority.",
+        "sessions; beside the same bytes raw, run by run. Default options, no real-time priority.\n"
+        "ingest: every size of append, beside raw, LMDB and files, and without a disk.",
         RunLoad},
     Benchmark{
         "peers", "the same work on Cairn, LevelDB, LMDB, RocksDB, SQLite, and a file a chunk",
@@ -195,13 +196,52 @@ void AddSweepOptions(CLI::App& app, Config& config) {
 
 void AddLoadOptions(CLI::App& app, Config& config) {
   app.add_option("name", config.load_name, "The load; see cairn-bench list")->required();
-  app.add_option("--bytes", config.load_bytes, "KV of a run, if less than the load's own")
-      ->check(CLI::Range(uint64_t{1} << 20, kNumberMax));
-  app.add_option("--rounds", config.rounds, "Runs of each arm")
-      ->default_val(3)
-      ->check(CLI::Range(1, 1'000));
+  app.add_option("--bytes", config.load_bytes, "KV of a run; 0: the load's own")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
+  app.add_option("--rounds", config.load_rounds, "Runs of each arm; 0: 3, of ingest 1")
+      ->check(CLI::Range(0, 1'000));
   app.add_option("--layout", config.layout, "KV memory: nhd, hnd (paged) or token-major")
       ->default_val("token-major");
+}
+
+// Options of `load ingest`.
+void AddIngestOptions(CLI::App& app, Config& config) {
+  const std::string group = "Options of ingest";
+  app.add_flag("--quick", config.quick, "Seconds for all: whether it works, not how fast it is")
+      ->group(group);
+  app.add_option("--seconds", config.ingest_seconds,
+                 "The longest that a run appends; 0: 4, and 60 where it outlasts the log")
+      ->group(group)
+      ->check(CLI::Range(0.0, 86'400.0));
+  app.add_option("--sizes", config.ingest_sizes,
+                 "Bytes of an append, powers of two; else 128 KiB to 128 MiB")
+      ->group(group)
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{128} << 10, uint64_t{1} << 30));
+  app.add_option("--threads", config.ingest_threads, "That append to the disk; else 1,8")
+      ->group(group)
+      ->delimiter(',')
+      ->check(CLI::Range(1, 256));
+  app.add_option("--kv", config.ingest_kv,
+                 "model: KV of a real model; random: incompressible; else both")
+      ->group(group)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"model", "random"}));
+  app.add_option("--arms", config.ingest_arms, "What runs; else all")
+      ->group(group)
+      ->delimiter(',')
+      ->check(CLI::IsMember({"raw", "cairn", "lmdb", "files", "no-disk"}));
+  app.footer(
+      "ingest: appends of every size by 1 and 8 threads to new stores, until acknowledged and\n"
+      "until Compact has returned, beside raw writes into used and into fresh blocks, LMDB, and a\n"
+      "file an append; then the same without a disk, by 1 and 2 threads: GB/s a core. A run is\n"
+      "1 GiB; of a model's KV in appends of 2 MiB by one thread four times log_bytes_max, where\n"
+      "the disk has room.\n"
+      "About ten minutes and 20 GB of disk.\n"
+      "  cairn-bench load ingest --dir /mnt/ssd\n"
+      "  cairn-bench load ingest --sizes 2097152 --threads 1 --kv model --arms raw,cairn\n"
+      "  perf record -g cairn-bench load ingest --sizes 2097152 --threads 1 --kv model "
+      "--arms no-disk");
 }
 
 void AddPeersOptions(CLI::App& app, Config& config) {
@@ -291,7 +331,10 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
   }
   if (name == "trace") AddTraceOptions(app, config);
   if (name == "sweep") AddSweepOptions(app, config);
-  if (name == "load") AddLoadOptions(app, config);
+  if (name == "load") {
+    AddLoadOptions(app, config);
+    AddIngestOptions(app, config);
+  }
   if (name == "peers") AddPeersOptions(app, config);
   if (name == "shadow-step") {
     app.get_option("--seconds")->default_val(30);
