@@ -58,9 +58,12 @@ def extra_of(path, **more):
 
 
 def same(ours, theirs):
+    """Up to a token that is hardly more likely than another one: there rounding decides, otherwise on each processor."""
     assert ours["prompt"] == theirs["prompt"]
-    assert ours["ids"] == theirs["ids"]
-    assert max(abs(a - b) for a, b in zip(ours["logprobs"], theirs["logprobs"], strict=True)) <= CLOSE
+    pairs = list(zip(ours["ids"], theirs["ids"], strict=True))
+    equal = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    assert equal == len(pairs) or theirs["leads"][equal] <= CLOSE, (equal, pairs)
+    assert max((abs(a - b) for a, b in zip(ours["logprobs"][:equal], theirs["logprobs"])), default=0) <= CLOSE
 
 
 def whole(tokens):

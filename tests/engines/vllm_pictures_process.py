@@ -52,7 +52,7 @@ def main():
     for number in wanted["pictures"]:
         prompt = {"prompt": f"{wanted['before']}<image>{wanted['behind']}",
                   "multi_modal_data": {"image": picture(number)}}
-        sampling = SamplingParams(temperature=0, max_tokens=6, logprobs=1, ignore_eos=True)
+        sampling = SamplingParams(temperature=0, max_tokens=6, logprobs=2, ignore_eos=True)
         (output,) = llm.generate([prompt], sampling, use_tqdm=False)
         answer = vllm_process.answer_of(output, output.outputs[0])
         begin = answer["prompt"].index(llm.get_tokenizer().convert_tokens_to_ids("<image>"))

@@ -34,7 +34,7 @@ def request(job):
     from vllm import SamplingParams
     prompt = job["prompt"] if isinstance(job["prompt"], str) else {"prompt_token_ids": job["prompt"]}
     seed = job.get("seed")
-    return prompt, SamplingParams(temperature=0 if seed is None else 1, seed=seed, max_tokens=job["tokens"], logprobs=1,
+    return prompt, SamplingParams(temperature=0 if seed is None else 1, seed=seed, max_tokens=job["tokens"], logprobs=2,
                                   ignore_eos=True)
 
 
@@ -45,7 +45,10 @@ def generate(llm, job):
 
 
 def answer_of(output, said):
+    """leads: by how much the most likely token was more likely than the next one."""
+    steps = [sorted((one.logprob for one in step.values()), reverse=True) for step in said.logprobs]
     return {"prompt": list(output.prompt_token_ids), "ids": list(said.token_ids), "cached": output.num_cached_tokens,
+            "leads": [best[0] - best[1] for best in steps],
             "logprobs": [step[token].logprob for token, step in zip(said.token_ids, said.logprobs)]}
 
 
@@ -55,7 +58,7 @@ def wave(llm, job):
     if job.get("forget"):
         assert llm.reset_prefix_cache()
     n = job.get("n", 1)
-    sampling = SamplingParams(temperature=int(n > 1), n=n, max_tokens=job["tokens"], logprobs=1, ignore_eos=True)
+    sampling = SamplingParams(temperature=int(n > 1), n=n, max_tokens=job["tokens"], logprobs=2, ignore_eos=True)
     with failing_loads(job["fail_from"]) if "fail_from" in job else contextlib.nullcontext():
         outputs = llm.generate([job["wave"] + end for end in job["ends"]], sampling, use_tqdm=False)
     return {"answers": [answer_of(output, said) for output in outputs for said in output.outputs], **held()}

@@ -47,7 +47,7 @@ def make_model(folder):
 
 def answers(llm, job):
     from vllm import SamplingParams
-    sampling = SamplingParams(temperature=0, max_tokens=job["tokens"], logprobs=1, ignore_eos=True)
+    sampling = SamplingParams(temperature=0, max_tokens=job["tokens"], logprobs=2, ignore_eos=True)
     prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
     return [vllm_process.answer_of(output, output.outputs[0]) for output in
             llm.generate(prompts, sampling, use_tqdm=False)]
@@ -74,7 +74,8 @@ def with_prompt(folder, job):
 
 def run(folder, name, wanted):
     llm = vllm_process.engine(str(folder / "model"), wanted["extra"], prefix_caching=True, skip_tokenizer_init=True,
-                              prefix_cache_retention_interval=BLOCK)
+                              prefix_cache_retention_interval=BLOCK,
+                              mamba_ssm_cache_dtype="float32")  # Else it depends on the processor.
     with open(folder / f"{name}.jsonl", "w") as file:
         def write(answer):
             print(json.dumps(answer), file=file, flush=True)
