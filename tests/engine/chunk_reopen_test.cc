@@ -173,12 +173,23 @@ class ChunkFaultTest : public ::testing::Test {
     kv.Write(kSeed, 0, ids.size());
     ASSERT_OK(made_.AppendSync(MakeDelta(ids, kv.View(0, ids.size()))));
   }
-  Result<ChunkMatches> Find(std::span<const TokenId> ids) {
+  Store Follow() const {
+    Options options = options_;
+    options.read_only = true;
+    options.create_if_missing = false;
+    auto follower = Store::Open("/store", options);
+    EXPECT_OK(follower);
+    return follower.ok() ? std::move(*follower) : Store();
+  }
+  PrefixQuery QueryOf(std::span<const TokenId> ids) const {
     PrefixQuery query;
     query.model = model_;
     query.tokens = ids;
     query.ns = "docs";
-    return FindChunks(store_, query);
+    return query;
+  }
+  Result<ChunkMatches> Find(std::span<const TokenId> ids) {
+    return FindChunks(store_, QueryOf(ids));
   }
   ChunkMatches UntilComplete(std::span<const TokenId> ids) {
     ChunkMatches found;
@@ -218,10 +229,7 @@ TEST_F(ChunkFaultTest, AnotherTreeDuringASearchIsNotComplete) {
   const std::vector<TokenId> ids = Tokens(3000, 5);
   Make(ids);
   ASSERT_OK(store_.Compact());
-  Options options = options_;
-  options.read_only = true;
-  options.create_if_missing = false;
-  ASSERT_OK_ASSIGN(Store follower, Store::Open("/store", options));
+  Store follower = Follow();
   ASSERT_OK(made_.Drop());
   ASSERT_OK(store_.Flush());
   disk_->AddFault({.when =
@@ -233,11 +241,7 @@ TEST_F(ChunkFaultTest, AnotherTreeDuringASearchIsNotComplete) {
     machine_.scheduler->Sleep(5'000'000);
     EXPECT_OK(follower.Refresh());
   });
-  PrefixQuery query;
-  query.model = model_;
-  query.tokens = ids;
-  query.ns = "docs";
-  const auto found = FindChunks(follower, query);
+  const auto found = FindChunks(follower, QueryOf(ids));
   disk_->ClearFaults();
   ASSERT_OK(found);
   EXPECT_TRUE(found->matches.empty());
@@ -262,11 +266,7 @@ TEST_F(ChunkFaultTest, ADamagedSourceIsCorruptionOfAPlansRestore) {
     ASSERT_OK(store_.Close());
     ASSERT_OK(disk_->FlipBit(table, at, 3));
     Open();
-    PrefixQuery query;
-    query.model = model_;
-    query.tokens = prompt;
-    query.ns = "docs";
-    const auto plan = store_.PlanBlend(query);
+    const auto plan = store_.PlanBlend(QueryOf(prompt));
     if (plan.ok() && plan->load_tokens == 400) {
       KvSet got(spec_, Layout::kContiguous, 0, 400);
       RestoreRequest request;
@@ -292,15 +292,8 @@ TEST_F(ChunkFaultTest, AFollowersPlanOfWhatTheWriterDroppedIsNotFound) {
   const std::vector<TokenId> ids = Tokens(400, 5), prompt = Joined({ids, Tokens(9, 6)});
   Make(ids);
   ASSERT_OK(store_.Compact());
-  Options options = options_;
-  options.read_only = true;
-  options.create_if_missing = false;
-  ASSERT_OK_ASSIGN(Store follower, Store::Open("/store", options));
-  PrefixQuery query;
-  query.model = model_;
-  query.tokens = prompt;
-  query.ns = "docs";
-  ASSERT_OK_ASSIGN(const BlendPlan plan, follower.PlanBlend(query));
+  Store follower = Follow();
+  ASSERT_OK_ASSIGN(const BlendPlan plan, follower.PlanBlend(QueryOf(prompt)));
   ASSERT_EQ(400u, plan.load_tokens);
   ASSERT_OK(made_.Drop());
   Make(Tokens(300, 7));

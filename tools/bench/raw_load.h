@@ -13,9 +13,10 @@
 
 namespace cairn::bench {
 
-// Where thread `thread` of `threads` begins to read the pool: each elsewhere, so that none finds
-// its source in the processor's cache; at a multiple of `tokens` and of a block, so that no append
-// of that many crosses the pool's end.
+// Returns the token of the pool that thread `thread` of `threads` reads first. Each thread begins
+// elsewhere, so that no thread finds its source in a cache that another one has filled. The result
+// is a multiple of `tokens` and of a block: an append of `tokens` tokens does not cross the pool's
+// end.
 uint64_t FirstToken(const KvPool& pool, uint32_t thread, uint32_t threads, uint64_t tokens);
 
 class RawLoad {

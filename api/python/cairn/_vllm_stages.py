@@ -79,8 +79,7 @@ class Stages:
             self._output = output
 
     def _stage(self, ids, **more):
-        sampling = SamplingParams(max_tokens=1, temperature=0, detokenize=False,
-                                  extra_args=dict(self._sampling.extra_args or {}))
+        sampling = SamplingParams(max_tokens=1, temperature=0, detokenize=False, extra_args=self._sampling.extra_args)
         prompt = {**self._prompt, "prompt_token_ids": ids}
         prompt.pop("prompt", None)  # The text is of all ids.
         return Stage(prompt, self._with(sampling, {"blend": {"id": self._id, **more}}), False)
