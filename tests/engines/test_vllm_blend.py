@@ -243,6 +243,15 @@ def test_an_id_that_is_used_again_gets_another_salt():
     assert not plans._prompts and plans._tokens == 0
 
 
+def test_a_prompt_that_nobody_planned_is_over_with_its_request():
+    """Its client went before it was planned."""
+    plans = Plans(types.SimpleNamespace(), types.SimpleNamespace(groups=[types.SimpleNamespace(block=BLOCK)]), {})
+    plans.begin("key", [1, 2, 3])
+    asks = types.SimpleNamespace(blend=types.SimpleNamespace(tokens=[1, 2, 3]))
+    plans.ended(types.SimpleNamespace(prompt="key", control=asks, request=types.SimpleNamespace(num_prompt_tokens=1)))
+    assert not plans._prompts
+
+
 def test_what_is_refused_is_named_and_a_stage_of_no_plan_is_computed(runs):
     *_, negative, many, unknown, nobodys = runs.first[1]
     assert "blend.tokens: -1 is no token id" in negative["said"]["cairn"]["refused"]

@@ -130,7 +130,6 @@ class Plans:
         except cairn.Error as error:
             if not isinstance(error, cairn.InvalidState):  # The namespace has no chunks: nothing was kept in it yet.
                 self._shared.held.failed(f"plans nothing for request {known.request.request_id}", error)
-            self._remove(known.prompt)
             return {"ends": []}
         prompt.place, prompt.plan = place, plan
         loads = [step for step in plan.steps if step.loads]
@@ -168,9 +167,12 @@ class Plans:
         return 0 if prompt is None else prompt.plan.exact
 
     def ended(self, known):
-        """A request is over. With the last stage its prompt is."""
+        """A request is over. With the last stage its prompt is, and with a request that asked for a plan in vain."""
         prompt = self._prompts.get(known.prompt)
-        if prompt is not None and known.request.num_prompt_tokens >= len(prompt.tokens):
+        if prompt is None:
+            return
+        asked = known.control.blend.tokens is not None
+        if prompt.plan is None if asked else known.request.num_prompt_tokens >= len(prompt.tokens):
             self._remove(known.prompt)
 
     def clear(self):

@@ -300,11 +300,11 @@ class SchedulerSide:
             return
         self._end_prefetch(known)
         self._forget(known)
-        if known.control.blend and known.place is not None:
-            if known.control.blend.tokens is None:
-                self.plans.ended(known)
-            elif self.loads and request.status != RequestStatus.FINISHED_ABORTED:
+        if known.control.blend:
+            asked = known.control.blend.tokens is not None and known.place is not None
+            if asked and self.loads and request.status != RequestStatus.FINISHED_ABORTED:
                 self.planned[request.request_id] = self.plans.make(known)
+            self.plans.ended(known)
         self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
         sequence = self.sequences.get(request.request_id)
         if sequence is None:
