@@ -25,7 +25,7 @@ class OneTable {
     context.files = &files_;
     context.directory = kDirectory;
     context.store = kTableStore;
-    context.host = &host_;
+    context.callbacks = &callbacks_;
     context.counters = &counters_;
     CAIRN_CHECK(files_.CreateDirectory(kDirectory).ok());
   }
@@ -47,7 +47,7 @@ class OneTable {
 
  private:
   static constexpr char kDirectory[] = "tables";
-  class Host final : public sstable::TableHost {
+  class Callbacks final : public sstable::TableCallbacks {
    public:
     Result<uint64_t> NewTableNumber() override { return kTableNumber; }
     Status TakeSpace(uint64_t) override { return Status::Ok(); }
@@ -56,7 +56,7 @@ class OneTable {
 
   const std::string path_;
   io::MemoryFileSystem files_;
-  Host host_;
+  Callbacks callbacks_;
   sstable::TableCounters counters_;
 };
 

@@ -33,7 +33,7 @@ IndexWriter::IndexWriter(const TableContext& context, uint64_t number)
 
 Result<std::unique_ptr<IndexWriter>> IndexWriter::Create(const TableContext& context,
                                                          uint64_t number) {
-  CAIRN_CHECK(context.host != nullptr);
+  CAIRN_CHECK(context.callbacks != nullptr);
   CAIRN_CHECK(number != 0);
   std::unique_ptr<IndexWriter> writer(new IndexWriter(context, number));
   writer->buffer_ =
@@ -56,7 +56,7 @@ IndexWriter::~IndexWriter() {
   // removed keeps its space until it is removed as an orphan.
   const bool removed = io::RemoveIfExists(*context_.files, temporary_path_).ok() &&
                        io::RemoveIfExists(*context_.files, path_).ok();
-  if (removed) context_.host->ReturnSpace(taken_);
+  if (removed) context_.callbacks->ReturnSpace(taken_);
 }
 
 Status IndexWriter::Keep(Status status) {
@@ -142,7 +142,7 @@ Status IndexWriter::WriteBuffer() {
   CAIRN_CHECK(buffered_ > 0);
   CAIRN_CHECK(buffered_ % kTableAlignment == 0);
   CAIRN_CHECK(taken_ == written_);  // Nothing is written behind an error.
-  CAIRN_RETURN_IF_ERROR(context_.host->TakeSpace(buffered_));
+  CAIRN_RETURN_IF_ERROR(context_.callbacks->TakeSpace(buffered_));
   taken_ += buffered_;
   CAIRN_RETURN_IF_ERROR(file_->Write(written_, buffer_.span().first(buffered_), /*durable=*/false));
   context_.counters->written_bytes.fetch_add(buffered_, std::memory_order_relaxed);

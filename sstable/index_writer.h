@@ -11,9 +11,9 @@
 // of a partition (about 12,000).
 //
 // One thread at a time. Errors stick: after a failure every call returns the same status. Errors
-// are kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and those of the host. The
-// destructor of a writer that did not finish removes its file and, if that worked, returns the
-// space.
+// are kNoSpace (from the callbacks or the disk), kIoError, kOutOfMemory, and those of the
+// callbacks. The destructor of a writer that did not finish removes its file and, if that worked,
+// returns the space.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class IndexWriter {
   size_t buffered_ = 0;
   uint64_t written_ = 0;  // Bytes of the file before the buffer.
   uint64_t end_ = 0;      // written_ and what is buffered: the offset of the next block.
-  uint64_t taken_ = 0;    // From the host.
+  uint64_t taken_ = 0;    // From the callbacks.
 
   BlockBuilder data_;
   std::vector<uint64_t> data_hashes_;  // Hashes of the keys in `data_`, for the filter.

@@ -41,7 +41,7 @@ Status WriteAll(const TableContext& context, RecordIterator& records, OlderData&
     last.assign(key);
     if (!records.value() && !older.MayHold(key)) continue;
     if (writer == nullptr) {
-      CAIRN_ASSIGN_OR_RETURN(const uint64_t number, context.host->NewTableNumber());
+      CAIRN_ASSIGN_OR_RETURN(const uint64_t number, context.callbacks->NewTableNumber());
       CAIRN_ASSIGN_OR_RETURN(writer, IndexWriter::Create(context, number));
     }
     CAIRN_RETURN_IF_ERROR(writer->Add(key, records.value()));
@@ -121,10 +121,10 @@ Result<TableList> WriteTables(const TableContext& context, RecordIterator& recor
 }
 
 Status DeleteTable(const TableContext& context, uint64_t number, uint64_t bytes) {
-  CAIRN_CHECK(context.host != nullptr);
+  CAIRN_CHECK(context.callbacks != nullptr);
   CAIRN_RETURN_IF_ERROR(
       io::RemoveIfExists(*context.files, IndexTablePath(context.directory, number)));
-  context.host->ReturnSpace(bytes);
+  context.callbacks->ReturnSpace(bytes);
   return Status::Ok();
 }
 

@@ -43,7 +43,7 @@ class OlderData {
 // Writes the records of `records`, from its first key on, into tables of about `table_bytes`,
 // leaving out tombstones that are not needed any more. The tables are durable, and open, when this
 // returns; none if no record was left. On an error no table remains, and nothing else has changed:
-// kNoSpace, kIoError, kOutOfMemory, kCorruption of an input, or the host's.
+// kNoSpace, kIoError, kOutOfMemory, kCorruption of an input, or the callbacks'.
 Result<TableList> WriteTables(const TableContext& context, RecordIterator& records,
                               OlderData& older, uint64_t table_bytes);
 

@@ -24,7 +24,7 @@ SnapshotWriter::SnapshotWriter(const TableContext& context, SnapshotKind kind, u
 Result<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(const TableContext& context,
                                                                SnapshotKind kind, uint64_t number,
                                                                size_t write_bytes) {
-  CAIRN_CHECK(context.host != nullptr);
+  CAIRN_CHECK(context.callbacks != nullptr);
   CAIRN_CHECK(number != 0);
   CAIRN_CHECK(write_bytes > 0);
   CAIRN_CHECK(write_bytes % kTableAlignment == 0);
@@ -52,7 +52,7 @@ SnapshotWriter::~SnapshotWriter() {
   // final name already.
   (void)io::RemoveIfExists(*context_.files, temporary_path_);
   (void)io::RemoveIfExists(*context_.files, path_);
-  context_.host->ReturnSpace(taken_);
+  context_.callbacks->ReturnSpace(taken_);
 }
 
 Status SnapshotWriter::Keep(Status status) {
@@ -145,7 +145,7 @@ Status SnapshotWriter::SubmitBuffer() {
   CAIRN_CHECK(buffered_ % kTableAlignment == 0);
   CAIRN_CHECK(!buffer.in_flight);
   CAIRN_CHECK(taken_ == written_);  // Nothing is written behind an error.
-  CAIRN_RETURN_IF_ERROR(context_.host->TakeSpace(buffered_));
+  CAIRN_RETURN_IF_ERROR(context_.callbacks->TakeSpace(buffered_));
   taken_ += buffered_;
   buffer.request = io::Request();
   buffer.request.kind = io::Request::Kind::kWrite;

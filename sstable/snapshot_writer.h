@@ -18,8 +18,8 @@
 // `write_bytes`, 64 bytes for each fragment and 24 for each frame of the one being written.
 //
 // One thread at a time. Errors stick: after a failure every call returns the same status. Errors
-// are kNoSpace (from the host or the disk), kIoError, kOutOfMemory, and those of the host. The
-// destructor of a writer that did not finish removes its file and returns the space.
+// are kNoSpace (from the callbacks or the disk), kIoError, kOutOfMemory, and those of the
+// callbacks. The destructor of a writer that did not finish removes its file and returns the space.
 #pragma once
 
 #include <array>
@@ -96,7 +96,7 @@ class SnapshotWriter {
   size_t buffered_ = 0;   // Bytes in it.
   uint64_t written_ = 0;  // Bytes of the file that were submitted.
   uint64_t end_ = 0;      // written_ and what is buffered.
-  uint64_t taken_ = 0;    // From the host.
+  uint64_t taken_ = 0;    // From the callbacks.
 
   std::vector<FragmentEntry> fragments_;
   std::vector<FrameEntry> frames_;    // The last fragment's.

@@ -18,7 +18,7 @@
 #include "base/io/world.h"
 #include "cairn/allocator.h"
 #include "sstable/block_cache.h"
-#include "sstable/table_host.h"
+#include "sstable/table_callbacks.h"
 
 namespace cairn::sstable {
 
@@ -42,7 +42,7 @@ struct TableContext {
   BlockCache* cache = nullptr;
   // Open snapshot tables, by number; null: each table keeps its own file open.
   io::FileCache* open_files = nullptr;
-  TableHost* host = nullptr;  // May be null where nothing is written.
+  TableCallbacks* callbacks = nullptr;  // May be null where nothing is written.
   TableCounters* counters = nullptr;
 };
 

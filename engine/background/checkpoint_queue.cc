@@ -20,7 +20,7 @@ struct CheckpointQueue::Job {
 
 Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
                                              const CheckpointProgress& progress) {
-  CAIRN_RETURN_IF_ERROR(deps_.host->CheckWritable());
+  CAIRN_RETURN_IF_ERROR(deps_.callbacks->CheckWritable());
   CAIRN_RETURN_IF_ERROR(io::CheckPath(target));
   if (target == ":memory:") {
     return Status(StatusCode::kInvalidArgument, "path: \":memory:\" is no directory");
@@ -31,7 +31,7 @@ Result<CheckpointInfo> CheckpointQueue::Make(const std::string& target,
   if (deps_.rate_limiter->paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
-  deps_.host->ApplyAllCoalesced();
+  deps_.callbacks->ApplyAllCoalesced();
   Job job{target, progress, {}};
   {
     const MutexLock lock(&mutex_);

@@ -60,7 +60,7 @@ Status DeadTables::DeleteAll() {
   if (CAIRN_KEPT(kLogBeforeTableDies)) {
     CAIRN_RETURN_IF_ERROR(deps_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline));
   }
-  deps_.host->PublishHint();  // First: a follower that misses a table finds out why.
+  deps_.callbacks->PublishHint();  // First: a follower that misses a table finds out why.
   for (const auto& [number, bytes] : dead) deps_.round->KeepGoing(Delete(number, bytes));
   return Status::Ok();
 }

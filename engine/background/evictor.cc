@@ -31,30 +31,30 @@ Status OnLease() { return Status(StatusCode::kNotFound, "what it holds is on lea
 Status Evictor::EvictBranch(uint64_t branch, bool whole, uint64_t* freed) {
   TreeNeeds needs{.branches = {branch}, .nodes = {}, .names = {}};
   // Accepted appends are applied first; if that is impossible now, the branch is left alone.
-  static_cast<void>(deps_.host->ApplyCoalesced(BranchId{branch}));
+  static_cast<void>(deps_.callbacks->ApplyCoalesced(BranchId{branch}));
   while (true) {
     EvictNeeds missing;
     uint64_t bytes = 0, died_before = 0;
     bool more = false;  // The path has more, for the next step.
     bool spared = false;
     std::string ns;
-    const auto op = deps_.host->Change(
+    const auto op = deps_.callbacks->Change(
         needs,
         [&](const Tree& tree) -> Result<Op> {
           const Head* const head = tree.FindHead(branch);
           const bool busy = head == nullptr || head->keep.pinned ||
                             deps_.committer->HasLargeAppend(BranchId{branch}) ||
-                            deps_.host->HasCoalesced(BranchId{branch}) ||
+                            deps_.callbacks->HasCoalesced(BranchId{branch}) ||
                             requests_->IsRequesting(BranchId{branch});
           if (busy) return Status(StatusCode::kNotFound, "dropped, pinned or written to by now");
           died_before = tree.sums().died_bytes();
           ns = head->ns;
           if (IsReserved(ns) && CAIRN_KEPT(kObjectWhole)) {
             if (IsLeasedAlone(tree, *head) && CAIRN_KEPT(kObjectLeased)) return OnLease();
-            spared = spared_ < kSparedMax && deps_.host->TakeTouched(*head) &&
+            spared = spared_ < kSparedMax && deps_.callbacks->TakeTouched(*head) &&
                      CAIRN_KEPT(kObjectTouched);
             if (!spared) return ResolveDrop(tree, branch);
-            tree_.MarkUsed(branch, deps_.host->NowNs());  // To the end of the order.
+            tree_.MarkUsed(branch, deps_.callbacks->NowNs());  // To the end of the order.
             ++spared_;
             // No log record has that use, and until it is flushed the branch stays in memory.
             static_cast<void>(flusher_->BecomesDue(deps_.log->last_reserved_sequence()));

@@ -26,16 +26,16 @@ Status Expirer::CountFutureAsNow() {
     std::lock_guard lock(mutex_);
     const bool matters = requests_->SomethingMayGo() || tree_.sums().expires_from_ns() != 0;
     if (counted_ || !matters || !CAIRN_KEPT(kFutureIsNow)) return Status::Ok();
-    in_memory = tree_.residency().AnyUsedAfter(deps_.host->NowNs());
+    in_memory = tree_.residency().AnyUsedAfter(deps_.callbacks->NowNs());
   }
   if (in_memory) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());  // The index then has all of them.
   CAIRN_ASSIGN_OR_RETURN(const auto namespaces, TreeRecords::ReadNamespaces(*deps_.index));
   for (const auto& [ns, use] : namespaces) {
     TreeRecords::Evictable from;
     while (true) {
-      CAIRN_ASSIGN_OR_RETURN(
-          const std::vector<TreeRecords::Evictable> future,
-          TreeRecords::ReadUsedAfter(*deps_.index, ns, deps_.host->NowNs(), from, kEvictAhead));
+      CAIRN_ASSIGN_OR_RETURN(const std::vector<TreeRecords::Evictable> future,
+                             TreeRecords::ReadUsedAfter(*deps_.index, ns, deps_.callbacks->NowNs(),
+                                                        from, kEvictAhead));
       if (future.empty()) break;
       // Continue from here whatever happened to these: in a damaged index a branch may stand
       // elsewhere.
@@ -45,7 +45,7 @@ Status Expirer::CountFutureAsNow() {
         Lock lock(mutex_);
         const Status loaded = deps_.access->LoadToChange(BranchId{branch}, &lock).status();
         if (loaded.ok()) {
-          tree_.MarkUsedBefore(branch, deps_.host->opened_wall_ns());
+          tree_.MarkUsedBefore(branch, deps_.callbacks->opened_wall_ns());
         } else if (IsOfOneBranch(*deps_.log, loaded)) {
           deps_.round->KeepGoing(loaded);
         } else if (loaded.code() != StatusCode::kNotFound) {  // Dropped by now.
@@ -72,7 +72,7 @@ bool Expirer::Stays(uint64_t branch, uint64_t now_ns) {
 }
 
 uint64_t Expirer::DueAt(const Head& head) const {
-  const uint64_t opened_ns = CAIRN_KEPT(kTtlFromOpening) ? deps_.host->opened_wall_ns() : 0;
+  const uint64_t opened_ns = CAIRN_KEPT(kTtlFromOpening) ? deps_.callbacks->opened_wall_ns() : 0;
   return ExpiryOf(head.keep, std::max(head.used_at_ns, opened_ns));
 }
 
@@ -84,15 +84,15 @@ void Expirer::LookAgainAt(uint64_t at_ns) {
 Status Expirer::DropDue(uint64_t branch, uint64_t now_ns) {
   if (Stays(branch, now_ns)) return Status::Ok();
   // It is in use, then.
-  static_cast<void>(deps_.host->ApplyCoalesced(BranchId{branch}));
+  static_cast<void>(deps_.callbacks->ApplyCoalesced(BranchId{branch}));
   bool leased = false;
-  const auto op = deps_.host->Change(
+  const auto op = deps_.callbacks->Change(
       {.branches = {branch}, .nodes = {}, .names = {}},
       [&](const Tree& tree) -> Result<Op> {
         const Head* const head = tree.FindHead(branch);
         const uint64_t at_ns = head == nullptr ? 0 : DueAt(*head);
         if (at_ns == 0 || at_ns > now_ns || deps_.committer->HasLargeAppend(BranchId{branch}) ||
-            deps_.host->HasCoalesced(BranchId{branch})) {
+            deps_.callbacks->HasCoalesced(BranchId{branch})) {
           return Status(StatusCode::kNotFound, "dropped, or used by now");
         }
         leased = IsLeasedAlone(tree, *head);
@@ -128,7 +128,7 @@ Status Expirer::DropDueFrom(TreeRecords::Expiring from, uint64_t now_ns, uint64_
 }
 
 Status Expirer::DropExpired() {
-  const uint64_t now_ns = deps_.host->NowNs();
+  const uint64_t now_ns = deps_.callbacks->NowNs();
   uint64_t from_ns = 0;
   {
     std::lock_guard lock(mutex_);
@@ -167,7 +167,7 @@ uint64_t Expirer::NextExpiry() {
     seen_ns_ = at_ns;
   }
   if (at_ns == 0) return io::kNoDeadline;
-  const uint64_t now_ns = deps_.host->NowNs();
+  const uint64_t now_ns = deps_.callbacks->NowNs();
   const uint64_t wait_ns = std::max(at_ns - std::min(at_ns, now_ns), kExpiryStepNs);
   const uint64_t from_ns = deps_.world.scheduler->MonotonicNs();
   return wait_ns > io::kNoDeadline - from_ns ? io::kNoDeadline : from_ns + wait_ns;

@@ -155,7 +155,7 @@ Status IndexFlusher::FlushAndPublish() {
   CAIRN_RETURN_IF_ERROR(FlushTables());
   newest_in_tables_ = flushed.index_sequence;  // Even if it brought nothing new.
   CAIRN_RETURN_IF_ERROR(Publish());
-  deps_.host->PublishHint();
+  deps_.callbacks->PublishHint();
   return Status::Ok();
 }
 

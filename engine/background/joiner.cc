@@ -17,7 +17,7 @@ using Lock = Committer::Lock;
 // room that giving back may need.
 Result<bool> Joiner::Join(uint64_t node) {
   if (deps_.gauge->DataIsShort()) return false;
-  const Result<Op> joined = deps_.host->Change(
+  const Result<Op> joined = deps_.callbacks->Change(
       {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
       [node](const Tree& tree) -> Result<Op> { return ResolveJoin(tree, node); },
       wal::Log::Purpose::kData);

@@ -89,7 +89,7 @@ Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments,
     CAIRN_RETURN_IF_ERROR(
         deps_.manifest->Edit([&](Manifest* next) { next->log_start_segment = end; }));
   }
-  deps_.host->PublishHint();
+  deps_.callbacks->PublishHint();
   deps_.round->KeepGoing(deps_.log->ReleaseBelow(end));
   CAIRN_RETURN_IF_ERROR(dead_tables_->FreeRemoved(io::JoinPath(deps_.directory, kLogDirectory)));
   deps_.counters->retired_segments.fetch_add(end - first, std::memory_order_relaxed);

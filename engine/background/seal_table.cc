@@ -227,7 +227,7 @@ void WrittenTable::Remove() {
     tables->Forget(info_.number);
     CAIRN_RETURN_IF_ERROR(io::RemoveIfExists(
         *context.files, sstable::SnapshotTablePath(context.directory, info_.number)));
-    context.host->ReturnSpace(info_.bytes);
+    context.callbacks->ReturnSpace(info_.bytes);
     return Status::Ok();
   });
 }

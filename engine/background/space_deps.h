@@ -14,8 +14,8 @@
 #include "cairn/options.h"
 #include "engine/background/log_gate.h"
 #include "engine/background/rate_limiter.h"
+#include "engine/background/space_callbacks.h"
 #include "engine/background/space_gauge.h"
-#include "engine/background/space_host.h"
 #include "engine/background/space_round.h"
 #include "engine/background/space_signals.h"
 #include "engine/commit/committer.h"
@@ -42,7 +42,7 @@ struct SpaceDeps {
   io::World world;
   std::string directory;             // The store's.
   const Options* options = nullptr;  // With the store's actual segment_bytes.
-  SpaceHost* host = nullptr;
+  SpaceCallbacks* callbacks = nullptr;
   Committer* committer = nullptr;
   TreeAccess* access = nullptr;
   ByteLedger* ledger = nullptr;

@@ -128,11 +128,11 @@ void SpaceManager::OnRefused(const Status& status) {
 }
 
 Status SpaceManager::Compact() {
-  CAIRN_RETURN_IF_ERROR(deps_.host->CheckWritable());
+  CAIRN_RETURN_IF_ERROR(deps_.callbacks->CheckWritable());
   if (rate_limiter_.paused()) {
     return Status(StatusCode::kInvalidState, "the background is paused; ResumeBackground first");
   }
-  deps_.host->ApplyAllCoalesced();
+  deps_.callbacks->ApplyAllCoalesced();
   uint64_t deadline_ns = 0;
   while (true) {
     CAIRN_ASSIGN_OR_RETURN(const LogHolder holder, CompactOnce());
@@ -151,7 +151,7 @@ Status SpaceManager::Compact() {
 // makes another round.
 void SpaceManager::AwaitHolder(uint64_t deadline_ns) {
   bool in_time = true;
-  while (in_time && deps_.host->CheckWritable().ok()) {
+  while (in_time && deps_.callbacks->CheckWritable().ok()) {
     const uint32_t seen = signals_.rounds();
     const uint64_t oldest = deps_.log->Segments().front().number;
     if (!deps_.reader->pins().HolderUpTo(oldest).has_value()) return;
@@ -172,7 +172,7 @@ Result<SpaceManager::LogHolder> SpaceManager::CompactOnce() {
         return compaction_holder_;
       }
     }
-    CAIRN_RETURN_IF_ERROR(deps_.host->CheckWritable());
+    CAIRN_RETURN_IF_ERROR(deps_.callbacks->CheckWritable());
     signals_.AwaitRound(seen, io::kNoDeadline);
   }
 }
@@ -185,13 +185,13 @@ void SpaceManager::Pause() {
 
 sstable::TableContext SpaceManager::IndexContext() {
   sstable::TableContext context = deps_.reader->tables().context();
-  context.host = &index_host_;
+  context.callbacks = &index_callbacks_;
   return context;
 }
 
 sstable::TableContext SpaceManager::DataContext() {
   sstable::TableContext context = deps_.reader->tables().context();
-  context.host = &data_host_;
+  context.callbacks = &data_callbacks_;
   return context;
 }
 
@@ -305,7 +305,7 @@ void SpaceManager::Report(Round* round) {
                      deps_.ledger->room(wal::Purpose::kData) >= deps_.options->segment_bytes;
   if (round->evicted || round->more || freed) deps_.log->SpaceWasFreed();
   signals_.EndRound();
-  if (!status.ok() && !rate_limiter_.stopped()) deps_.host->OnEventOf("space: ", status);
+  if (!status.ok() && !rate_limiter_.stopped()) deps_.callbacks->OnEventOf("space: ", status);
 }
 
 // One round of everything that makes tables of the log and gives space back. Work without room is

@@ -36,7 +36,7 @@
 #include "engine/background/sealer.h"
 #include "engine/background/space_deps.h"
 #include "engine/background/space_requests.h"
-#include "engine/background/table_hosts.h"
+#include "engine/background/table_callbacks.h"
 #include "engine/background/table_reclaimer.h"
 
 namespace cairn::engine {
@@ -93,7 +93,7 @@ class SpaceManager final : public DiskSpaceWatcher {
   LogGate& gate() { return gate_; }
   const SpaceGauge& gauge() const { return gauge_; }
   const SpaceCounters& counters() const { return counters_; }
-  sstable::TableHost* reclaim_host() { return &reclaim_host_; }
+  sstable::TableCallbacks* reclaim_callbacks() { return &reclaim_callbacks_; }
 
  private:
   enum class Phase : uint8_t { kNew, kBetween, kRound, kRests, kEnded };
@@ -127,9 +127,9 @@ class SpaceManager final : public DiskSpaceWatcher {
   Evictor evictor_{deps_, &flusher_, &requests_};
   Expirer expirer_{deps_, &flusher_, &requests_};
   CheckpointQueue checkpoints_{deps_};
-  ReclaimTableHost reclaim_host_{deps_};
-  IndexTableHost index_host_{deps_, &flusher_};
-  DataTableHost data_host_{deps_, this};
+  ReclaimTableCallbacks reclaim_callbacks_{deps_};
+  IndexTableCallbacks index_callbacks_{deps_, &flusher_};
+  DataTableCallbacks data_callbacks_{deps_, this};
 
   Phase phase_ = Phase::kNew;                 // The thread's.
   std::atomic<uint64_t> newest_segment_{0};   // The log's newest that has a record.

@@ -73,7 +73,7 @@ Status SpaceRequests::MakeRoom(std::optional<BranchId> id, uint64_t bytes, const
     CAIRN_ASSIGN_OR_RETURN(const Outcome outcome, OutcomeOf(id, request));
     if (outcome == Outcome::kInVain) return refusal;
     if (outcome == Outcome::kMade) break;
-    CAIRN_RETURN_IF_ERROR(deps_.host->CheckWritable());
+    CAIRN_RETURN_IF_ERROR(deps_.callbacks->CheckWritable());
     CAIRN_RETURN_IF_ERROR(RefusedWhilePaused(refusal));
     if (!deps_.signals->AwaitRound(seen, deadline_ns)) return NotMadeInTime(refusal);
   }
@@ -167,7 +167,7 @@ Result<SpaceRequests::Outcome> SpaceRequests::OutcomeOf(std::optional<BranchId> 
     const MutexLock lock(&queue_mutex_);
     if (passes_done_ < request.pass) return Outcome::kPending;
     // Room that comes and goes on its own, such as a table of the index, does not count.
-    const uint64_t needed = deps_.host->IsIngested(request.call_bytes)
+    const uint64_t needed = deps_.callbacks->IsIngested(request.call_bytes)
                                 ? request.call_bytes
                                 : deps_.options->segment_bytes;
     made = made_for_ >= request.pass || (deps_.ledger->used_bytes() < request.used_bytes &&

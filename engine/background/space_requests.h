@@ -59,9 +59,9 @@ class SpaceRequests {
                   uint64_t deadline_ns, std::optional<uint32_t>* first_round);
   // For callers that do not wait: kBusy if there may be room soon, else the refusal.
   Status WhileRoomIsMade(BranchId id, uint64_t bytes, const Status& refusal);
-  // CommitHost::HasRoomAgain.
+  // CommitCallbacks::HasRoomAgain.
   bool HasRoomAgain();
-  // CommitHost::AwaitReclaim.
+  // CommitCallbacks::AwaitReclaim.
   Status AwaitReclaim(const Status& refusal, uint64_t deadline_ns,
                       std::optional<uint32_t>* first_round);
 

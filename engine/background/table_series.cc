@@ -167,7 +167,7 @@ Status TableSeries::Report() {
     const auto some =
         last_.sources.subspan(begin, std::min(kSealedRangesAtOnce, last_.sources.size() - begin));
     const auto sealed = CatchBadAlloc([&] {
-      return deps_.host->Change(
+      return deps_.callbacks->Change(
           {.branches = {}, .nodes = {}, .names = {}, .decided = true},  // They are in memory.
           [&](const Tree& tree) -> Result<Op> {
             Op op = ResolveSeal(tree, info.number, info.bytes, some);

@@ -32,7 +32,7 @@ Status TrimNodes(const SpaceDeps& deps, IndexFlusher* flusher) {
       if (SettleUntrimmed(&tree, node)) continue;
       used.Add(node);  // If it were read again, memory might know less of it.
     }
-    const auto trimmed = deps.host->Change(
+    const auto trimmed = deps.callbacks->Change(
         {.branches = {}, .nodes = {node}, .names = {}, .decided = true},
         [node](const Tree& now) { return ResolveTrim(now, node); }, wal::Log::Purpose::kRelease);
     deps.counters->cut_nodes.fetch_add(trimmed.ok() ? 1 : 0, std::memory_order_relaxed);

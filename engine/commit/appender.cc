@@ -34,7 +34,7 @@ Result<Applied> Appender::AppendRecord(BranchId id, const Delta& delta, const Ex
   AppendResolver append(deps_, coalesced_, id, delta, expected, &payload, nullptr);
   if (policy.busy != RetryPolicy::Busy::kReturn) {
     policy.log_bytes = payload.bytes();
-    deps_.host->SlowDown(payload.bytes(), policy.deadline_ns);
+    deps_.callbacks->SlowDown(payload.bytes(), policy.deadline_ns);
   }
   const Attempt ended = deps_.committer->Commit(&append, policy);
   if (!ended.done()) return ended.status;
@@ -71,7 +71,7 @@ Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOpt
       return std::move(*ticket);
   }
   if (const Status flushed = coalesced_->TryFlush(id); !flushed.ok()) {
-    return deps_.host->WhileRoomIsMade(id, 0, flushed);
+    return deps_.callbacks->WhileRoomIsMade(id, 0, flushed);
   }
   if (IsOnGpu(kept)) return PostFromGpu(id, kept, options, expected, model, !keeps_kv);
   const uint64_t bytes = PayloadBytes(*model, kept);
@@ -95,7 +95,7 @@ Result<Ticket> Appender::Append(BranchId id, const Delta& delta, const AppendOpt
   if (options.overload == Overload::kShedKv) {
     return AppendShedding(id, kept, options, expected, applied.status());
   }
-  return deps_.host->WhileRoomIsMade(id, bytes, applied.status());
+  return deps_.callbacks->WhileRoomIsMade(id, bytes, applied.status());
 }
 
 Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const Expected& expected,

@@ -59,7 +59,7 @@ class ChangeResolver final : public Resolver {
 
 // A change is small, so it waits for a full group buffer instead of reporting it. If the log has no
 // room, data waits for eviction, if that is allowed, and a release for room that others released
-// (CommitHost::AwaitReclaim). The space thread itself must not wait.
+// (CommitCallbacks::AwaitReclaim). The space thread itself must not wait.
 Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durability durability,
                          wal::Log::Purpose purpose, bool waits_for_room) {
   CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable(durability));
@@ -75,7 +75,7 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
   }
   const Attempt ended = deps_.committer->Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) deps_.host->WakeSpaceThread();
+  if (change.table_bytes_died() != 0) deps_.callbacks->WakeSpaceThread();
   CAIRN_RETURN_IF_ERROR(deps_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }
@@ -196,7 +196,7 @@ Status Changes::Rewind(BranchId id, uint64_t length, Durability durability) {
         return ResolveRewind(tree, static_cast<uint64_t>(id), length);
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) deps_.host->OnFreed();  // Sealing makes the log smaller now.
+  if (op.ok()) deps_.callbacks->OnFreed();  // Sealing makes the log smaller now.
   return op.status();
 }
 
@@ -222,7 +222,7 @@ Status Changes::Drop(BranchId id, Durability durability) {
         return ResolveDrop(tree, static_cast<uint64_t>(id));
       },
       durability, wal::Log::Purpose::kRelease);
-  if (op.ok()) deps_.host->WakeSpaceThread();
+  if (op.ok()) deps_.callbacks->WakeSpaceThread();
   return op.status();
 }
 

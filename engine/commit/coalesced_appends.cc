@@ -97,7 +97,7 @@ std::shared_ptr<TicketState> CoalescedAppends::MakeTicket(BranchId id, const App
       deps_.world, options.queue == nullptr ? nullptr : options.queue->state(), options.user_data);
   state->started_ns = deps_.world.scheduler->MonotonicNs();
   state->kv_shed = kv_shed;
-  state->help = [weak = std::weak_ptr<void>(deps_.host->Hold()), this, id](uint64_t) {
+  state->help = [weak = std::weak_ptr<void>(deps_.callbacks->Hold()), this, id](uint64_t) {
     const auto store = weak.lock();
     return store == nullptr ? Status::Ok() : Flush(id);
   };
@@ -176,7 +176,7 @@ Result<bool> CoalescedAppends::FitsBehind(const Head& head, const Batch* waiting
   });
   // An accepted append must be applied later in any case. If there is no room the ordinary way
   // refuses it.
-  return goes_on && head.use->HasRoom(one.bytes) && !deps_.host->LogIsHeld(one.bytes);
+  return goes_on && head.use->HasRoom(one.bytes) && !deps_.callbacks->LogIsHeld(one.bytes);
 }
 
 Result<std::unique_ptr<CoalescedAppends::Batch>> CoalescedAppends::Begin(const Head& head,
@@ -241,7 +241,7 @@ Status CoalescedAppends::TryFlush(BranchId id, bool stays_if_full) {
   }
   if (!committed.ok()) {
     const Status told = CatchBadAlloc(
-        [&] { return deps_.host->WhileRoomIsMade(id, flushing.batch->bytes, committed); });
+        [&] { return deps_.callbacks->WhileRoomIsMade(id, flushing.batch->bytes, committed); });
     for (auto& [durability, ticket] : flushing.batch->tickets) ticket->Finish(told);
     return committed;
   }

@@ -23,7 +23,7 @@ Attempt Committer::Commit(Resolver* resolver, const RetryPolicy& policy) {
 }
 
 Attempt Committer::Try(Resolver* resolver) {
-  resolver->now_ns_ = host_->NowNs();
+  resolver->now_ns_ = callbacks_->NowNs();
   {
     Lock lock(mutex_);
     Attempt prepared = resolver->Prepare(&lock);
@@ -38,7 +38,7 @@ Attempt Committer::Try(Resolver* resolver) {
 Attempt Committer::CommitLocked(Resolver* resolver) {
   CAIRN_CHECK(log_ != nullptr);
   FieldWriter batch_fields;  // May be large, and is not kept.
-  if (resolver->now_ns_ == 0) resolver->now_ns_ = host_->NowNs();
+  if (resolver->now_ns_ == 0) resolver->now_ns_ = callbacks_->NowNs();
   if (!large_appends_.empty()) {
     const std::optional<BranchId> branch = resolver->free_branch();
     if (branch.has_value() && HasLargeAppend(*branch)) return Attempt::Held(LargeAppendUnderWay());
@@ -56,7 +56,7 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
   const OpKind kind = resolver->record_.batch ? OpKind::kBatch : ops.front().op.kind;
   auto reserved = Reserve(*resolver, kind, *fields);
   if (!reserved.ok()) {
-    host_->OnRefused(reserved.status());
+    callbacks_->OnRefused(reserved.status());
     return Attempt::Refused(reserved.status());
   }
   // Nothing is allocated, and nothing fails, from here on.
@@ -64,7 +64,7 @@ Attempt Committer::CommitLocked(Resolver* resolver) {
   slot = std::move(*reserved);
   CAIRN_CHECK(slot.group != nullptr);
   CAIRN_CHECK(slot.sequence == log_->last_reserved_sequence());  // The lock orders all of them.
-  host_->OnLogged(slot, resolver->record_.origin);
+  callbacks_->OnLogged(slot, resolver->record_.origin);
   const uint64_t token_bytes = resolver->record_.token_strip_bytes;
   const auto header_bytes = static_cast<uint32_t>(slot.payload - slot.record);
   CAIRN_CHECK(header_bytes <= slot.location.bytes);
@@ -132,7 +132,7 @@ Result<wal::Log::Slot> Committer::Reserve(const Resolver& resolver, OpKind kind,
   if (record.held_by_limit) {
     uint64_t bytes = 0;
     for (const wal::Strip& strip : record.strips) bytes += strip.bytes;
-    if (host_->LogIsHeld(bytes)) {
+    if (callbacks_->LogIsHeld(bytes)) {
       return Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows");
     }
   }
@@ -171,16 +171,16 @@ Status Committer::Retry::Await(const Attempt& refused) {
   if (status.code() == StatusCode::kNoSpace) {
     // Once: the refusal may be about something else than one more segment.
     const bool of_store = status.reason() != StatusReason::kNamespaceQuota;
-    if (of_store && !std::exchange(looked_again_, true) && committer_->host_->HasRoomAgain()) {
+    if (of_store && !std::exchange(looked_again_, true) && committer_->callbacks_->HasRoomAgain()) {
       return Status::Ok();
     }
     switch (policy_.no_space) {
       case RetryPolicy::NoSpace::kReturn: return status;
       case RetryPolicy::NoSpace::kEvict:
-        return committer_->host_->MakeRoom(policy_.branch, policy_.room_bytes, status,
-                                           policy_.deadline_ns, &first_round_);
+        return committer_->callbacks_->MakeRoom(policy_.branch, policy_.room_bytes, status,
+                                                policy_.deadline_ns, &first_round_);
       case RetryPolicy::NoSpace::kReclaim:
-        return committer_->host_->AwaitReclaim(status, policy_.deadline_ns, &first_round_);
+        return committer_->callbacks_->AwaitReclaim(status, policy_.deadline_ns, &first_round_);
     }
   }
   if (status.code() != StatusCode::kBusy) return status;
@@ -193,7 +193,7 @@ Status Committer::Retry::Await(const Attempt& refused) {
     CAIRN_CHECK(policy_.branch.has_value());
     return committer_->AwaitLargeAppend(*policy_.branch, policy_.deadline_ns);
   }
-  return committer_->host_->WaitForLog(policy_.log_bytes, policy_.deadline_ns);
+  return committer_->callbacks_->WaitForLog(policy_.log_bytes, policy_.deadline_ns);
 }
 
 Status Committer::LargeAppendUnderWay() {

@@ -41,9 +41,9 @@
 namespace cairn::engine {
 
 // Services that committing needs from the layers above.
-class CommitHost {
+class CommitCallbacks {
  public:
-  virtual ~CommitHost() = default;
+  virtual ~CommitCallbacks() = default;
   virtual uint64_t NowNs() const = 0;  // Recorded as the time of an op.
   // Whether data of this size must wait: the log is as long as it may be.
   virtual bool LogIsHeld(uint64_t bytes) const = 0;
@@ -195,7 +195,8 @@ class Committer {
  public:
   using Lock = Resolver::Lock;
 
-  Committer(CommitHost* host, io::Scheduler& scheduler) : host_(host), scheduler_(scheduler) {}
+  Committer(CommitCallbacks* callbacks, io::Scheduler& scheduler)
+      : callbacks_(callbacks), scheduler_(scheduler) {}
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
@@ -277,7 +278,7 @@ class Committer {
   void OnCommittedOp(const CommittedOp& op);
   Status AwaitLargeAppend(BranchId branch, uint64_t deadline_ns);
 
-  CommitHost* const host_;
+  CommitCallbacks* const callbacks_;
   io::Scheduler& scheduler_;
   wal::Log* log_ = nullptr;
   std::vector<CommitObserver*> in_any_order_, in_sequence_;

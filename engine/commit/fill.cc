@@ -111,7 +111,7 @@ class FillResolver final : public Resolver {
     payload_.emplace(model_, delta_, window_, std::vector<DeltaState>());
     record_.strips = payload_->strips();
     policy_->log_bytes = policy_->room_bytes = payload_->bytes();
-    deps_.host->SlowDown(payload_->bytes(), policy_->deadline_ns);
+    deps_.callbacks->SlowDown(payload_->bytes(), policy_->deadline_ns);
     hashes_.reserve(payload_->strips().size());
   }
 

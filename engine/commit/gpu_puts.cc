@@ -21,7 +21,7 @@ Status GpuPuts::Put(uint32_t layer, const KvView& view, uintptr_t ready) {
   const Status posted = CatchBadAlloc([&] {
     // The caller's KvView need not live on; the memory that it names does.
     const auto run = std::make_shared<std::function<void()>>(
-        [puts = shared_from_this(), store = deps_.host->Hold(), id, view, layer, source] {
+        [puts = shared_from_this(), store = deps_.callbacks->Hold(), id, view, layer, source] {
           puts->Run(id, view, layer, source.get());
         });
     arrival = deps_.ready_poller->Post(

@@ -75,7 +75,7 @@ Result<uint64_t> LargeAppends::Begin(BranchId id, uint64_t bytes, const Expected
     while (true) {
       // An append that has begun goes on, whatever the log's limit is: its parts keep the log from
       // shrinking.
-      if (deps_.host->LogIsHeld(bytes)) {
+      if (deps_.callbacks->LogIsHeld(bytes)) {
         return Attempt::Refused(
             Status(StatusCode::kBusy, "the log is as long as log_bytes_max allows"));
       }
@@ -126,7 +126,7 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   state->is_job = true;
   state->kv_shed = borrowed.kv_shed;
   const auto number = std::make_shared<std::atomic<uint64_t>>(0);  // Names its wait for arrival.
-  state->abandoned = [weak = std::weak_ptr<void>(deps_.host->Hold()), this, number,
+  state->abandoned = [weak = std::weak_ptr<void>(deps_.callbacks->Hold()), this, number,
                       id = borrowed.branch, give_up = borrowed.source.arrival.give_up] {
     const auto store = weak.lock();
     if (store == nullptr) return;
@@ -144,8 +144,8 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
   AppendOptions own = options;
   own.queue = nullptr;
   const auto arrived = borrowed.source.arrival.arrived;
-  const auto job = [this, store = deps_.host->Hold(), borrowed = std::move(borrowed), own, length,
-                    deadline_ns, timeout, state] {
+  const auto job = [this, store = deps_.callbacks->Hold(), borrowed = std::move(borrowed), own,
+                    length, deadline_ns, timeout, state] {
     if (state->BeginJob()) Run(borrowed, own, length, deadline_ns, state, timeout.get());
   };
   if (arrived == nullptr) {
@@ -179,7 +179,7 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
     if (borrowed.source.arrival.give_up != nullptr) borrowed.source.arrival.give_up();
     state->Finish(CatchBadAlloc([&] {
       const uint64_t bytes = room_bytes != 0 ? room_bytes : PayloadBytes(large.model, large.delta);
-      return deps_.host->WhileRoomIsMade(large.branch, bytes, applied.status());
+      return deps_.callbacks->WhileRoomIsMade(large.branch, bytes, applied.status());
     }));
     return;
   }
@@ -255,7 +255,7 @@ Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payloa
 // A table is written before it is known whether it fits, and others would go for it meanwhile.
 Status LargeAppends::CheckEverFits(const Large& large, uint64_t ns_bytes_max) const {
   const uint64_t raw = PayloadBytes(large.model, large.delta);
-  const uint64_t store_bytes_max = deps_.host->DataBytesAtMost();
+  const uint64_t store_bytes_max = deps_.callbacks->DataBytesAtMost();
   if (raw <= std::min(store_bytes_max, ns_bytes_max)) return Status::Ok();
   const uint64_t packed =
       PackedBytesAbout({.model = &large.model,
@@ -283,7 +283,7 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
   DeltaPayload last(large.model, large.delta, window, StatesOf(large.delta));
   io::Scheduler& scheduler = *deps_.world.scheduler;
   const IngestContext context{
-      .tables = deps_.host->DataTables(),
+      .tables = deps_.callbacks->DataTables(),
       .allocator = deps_.options->allocator,
       .scheduler = &scheduler,
       .executor = deps_.executor,
@@ -316,13 +316,13 @@ Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64
     return WriteLast(large, &last, written);
   });
   if (!applied.ok()) {
-    deps_.host->DeleteTable(written.table);
+    deps_.callbacks->DeleteTable(written.table);
     return applied;
   }
   CallCounters& counters = *deps_.counters;
   // Small tables must be merged.
   if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
-    deps_.host->WakeSpaceThread();
+    deps_.callbacks->WakeSpaceThread();
   }
   counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
   return applied;
@@ -342,7 +342,7 @@ Result<Applied> LargeAppends::WriteWhole(const Large& large) {
   CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, whole));
   if (large.ticket != nullptr && large.ticket->cancel_requested()) return Cancelled();
   DeltaPayload payload(large.model, *delta, whole, StatesOf(large.delta));
-  if (large.ticket == nullptr) deps_.host->SlowDown(payload.bytes(), large.deadline_ns);
+  if (large.ticket == nullptr) deps_.callbacks->SlowDown(payload.bytes(), large.deadline_ns);
   return WriteLast(large, &payload, {});
 }
 
@@ -417,7 +417,7 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
   payload.SetLength(length);
   PartResolver record(payload, unit, large.ticket);
   // A job does not keep a thread waiting.
-  if (large.ticket == nullptr) deps_.host->SlowDown(payload.bytes(), large.deadline_ns);
+  if (large.ticket == nullptr) deps_.callbacks->SlowDown(payload.bytes(), large.deadline_ns);
   const Attempt ended = deps_.committer->Commit(
       &record, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
   if (!ended.done()) return ended.status;
@@ -429,7 +429,7 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
 
 Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
   // Nothing in the tree names the parts until the last record is committed.
-  const std::shared_ptr<void> kept = deps_.host->KeepNewestSegment();
+  const std::shared_ptr<void> kept = deps_.callbacks->KeepNewestSegment();
   uint64_t part_bytes = deps_.limits->PayloadBytesMax();
   if (const StagedWindow* const staged = StagedOf(large); staged != nullptr) {
     part_bytes = std::min(part_bytes, staged->bytes());
@@ -444,7 +444,7 @@ Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
   // If some parts are refused, those before them fill the log in vain: a caller that retries would
   // take all space that is being freed for them.
   if (const Status full = deps_.log->CheckRoom(record_bytes); !full.ok()) {
-    deps_.host->OnRefused(full);
+    deps_.callbacks->OnRefused(full);
     return full;
   }
   Written written;

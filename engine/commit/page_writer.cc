@@ -46,7 +46,7 @@ void PageWriter::Batch::Clear() {
 Result<std::unique_ptr<PageWriter>> PageWriter::Create(Deps deps) {
   std::unique_ptr<PageWriter> writer(new PageWriter(std::move(deps)));
   const Deps& has = writer->deps_;
-  CAIRN_ASSIGN_OR_RETURN(writer->number_, has.tables.host->NewTableNumber());
+  CAIRN_ASSIGN_OR_RETURN(writer->number_, has.tables.callbacks->NewTableNumber());
   CAIRN_ASSIGN_OR_RETURN(writer->writer_,
                          sstable::SnapshotWriter::Create(has.tables, sstable::SnapshotKind::kPages,
                                                          writer->number_, has.write_bytes));

@@ -249,7 +249,7 @@ Result<WrittenBatch> CommitBatch(const WriteDeps& deps, CoalescedAppends* coales
   if (ended.kind == Attempt::Kind::kRefused) {
     // Room may be made, as for an append that does not wait.
     const bool by_quota = ended.status.reason() == StatusReason::kNamespaceQuota;
-    return deps.host->WhileRoomIsMade(
+    return deps.callbacks->WhileRoomIsMade(
         resolver.refused_branch(), resolver.bytes(),
         by_quota ? ended.status : ended.status.WithContext("the batch"));
   }

@@ -28,8 +28,8 @@
 
 namespace cairn::engine {
 
-// Services besides those of CommitHost. Thread-safe; no lock may be held around the calls.
-class WriteHost : public CommitHost {
+// Services besides those of CommitCallbacks. Thread-safe; no lock may be held around the calls.
+class WriteCallbacks : public CommitCallbacks {
  public:
   // A reference to the store, for posted jobs and for results that outlive a call.
   virtual std::shared_ptr<void> Hold() = 0;
@@ -68,7 +68,7 @@ struct CallCounters {
 struct WriteDeps {
   io::World world;
   const Options* options = nullptr;
-  WriteHost* host = nullptr;
+  WriteCallbacks* callbacks = nullptr;
   Lifecycle* lifecycle = nullptr;
   Committer* committer = nullptr;
   TreeAccess* access = nullptr;
@@ -93,7 +93,7 @@ struct WriteDeps {
 inline NewTicket MakeTicket(const WriteDeps& deps, const AppendOptions& options,
                             uint64_t started_ns) {
   return deps.tickets->Make(options, started_ns, deps.lifecycle->Deadline(options.timeout_ns),
-                            std::shared_ptr<wal::Log>(deps.host->Hold(), deps.log));
+                            std::shared_ptr<wal::Log>(deps.callbacks->Hold(), deps.log));
 }
 
 }  // namespace cairn::engine

@@ -151,7 +151,7 @@ void Indexer::Discard(const Hints& hints, const Status& why) {
     digests_.Clear();
   }
   if (deps_.write->options->read_only) return;  // The manifest that it reads next names others.
-  deps_.write->host->WakeSpaceThread();         // The next tree flush begins to make them.
+  deps_.write->callbacks->WakeSpaceThread();    // The next tree flush begins to make them.
   Report("the index of prefixes is made anew: ", why);
 }
 

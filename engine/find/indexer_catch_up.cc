@@ -90,7 +90,7 @@ Status Indexer::DrainTaken(Noted work) {
     }
   }
   if (first.code() == StatusCode::kBusy && !deps_.write->options->read_only) {
-    deps_.write->host->WakeSpaceThread();
+    deps_.write->callbacks->WakeSpaceThread();
   }
   return first;
 }

@@ -129,7 +129,7 @@ void Indexer::Rebuild() {
     unnamed_ = status.ok();
   }
   rebuilding_ = false;
-  if (status.ok()) deps_.write->host->WakeSpaceThread();  // The next manifest names them.
+  if (status.ok()) deps_.write->callbacks->WakeSpaceThread();  // The next manifest names them.
 }
 
 // Nodes that are not in the tree's index yet are noted, so they need no look here.
@@ -175,7 +175,7 @@ Status Indexer::AwaitRoom() {
   while (!stopping_) {
     const uint32_t seen = flushed_.load();
     if (!IsFull()) return Status::Ok();
-    deps_.write->host->WakeSpaceThread();
+    deps_.write->callbacks->WakeSpaceThread();
     scheduler.Wait(flushed_, seen, io::kNoDeadline);
   }
   return Status(StatusCode::kCancelled, "closed");

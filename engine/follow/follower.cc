@@ -89,8 +89,8 @@ Status Follower::TryRead(RefreshedState* state) {
       }
     }
     state->tree = Tree();
-    CAIRN_RETURN_IF_ERROR(
-        deps_.host->ReadTree(&state->manifest, recovery, &state->tree, &state->log, &state->lost));
+    CAIRN_RETURN_IF_ERROR(deps_.callbacks->ReadTree(&state->manifest, recovery, &state->tree,
+                                                    &state->log, &state->lost));
     // An earlier writer's hint proves nothing about records that a salvage put in place of lost
     // ones.
     const bool outdated = state->hint.has_value() && !state->log.segments.empty() &&
@@ -98,7 +98,7 @@ Status Follower::TryRead(RefreshedState* state) {
     if (!state->beside_writer || !outdated) break;
     state->hint.reset();
   }
-  state->whole = deps_.host->CheckLogIsWhole(state->manifest, state->log);
+  state->whole = deps_.callbacks->CheckLogIsWhole(state->manifest, state->log);
   if (!state->whole.ok() && (deps_.options->recovery == Recovery::kRefuse ||
                              state->whole.code() != StatusCode::kCorruption)) {
     return state->whole;
@@ -170,7 +170,7 @@ Result<RefreshResult> Follower::Refresh(bool read_anyway) {
   static_assert(std::is_nothrow_move_assignable_v<Tree>);
   // First, since it may fail: opens what the new tree names. Nothing after it may fail, since the
   // state kept of this refresh must be the one that is shown.
-  deps_.host->PrepareShow(state->manifest, state->hint);
+  deps_.callbacks->PrepareShow(state->manifest, state->hint);
   CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(state->log)));
   last_hint_ = state->hint;
   beside_writer_ = state->beside_writer;
@@ -182,7 +182,7 @@ Result<RefreshResult> Follower::Refresh(bool read_anyway) {
     state->tree.SetGeneration(tree.generation() + 1);
     before = std::move(tree);  // Destroyed without the lock.
     tree = std::move(state->tree);
-    deps_.host->OnShown(log_start);
+    deps_.callbacks->OnShown(log_start);
   }
   for (const auto& [number, use] : before.tables()) {
     {

@@ -38,9 +38,9 @@ struct RefreshedState {
 };
 
 // Services that following needs from the store.
-class FollowHost {
+class FollowCallbacks {
  public:
-  virtual ~FollowHost() = default;
+  virtual ~FollowCallbacks() = default;
   // Reads the tree of the manifest and the log behind it, as any opening does. `note`: what was
   // lost, if that is set aside; then the manifest does not name hints that know of it.
   virtual Status ReadTree(Manifest* manifest, const wal::RecoveryOptions& recovery, Tree* tree,
@@ -60,7 +60,7 @@ class Follower {
     io::World world;
     std::string directory;
     const Options* options = nullptr;
-    FollowHost* host = nullptr;
+    FollowCallbacks* callbacks = nullptr;
     ManifestStore* manifest = nullptr;
     Committer* committer = nullptr;
     Reader* reader = nullptr;

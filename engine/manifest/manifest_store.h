@@ -51,7 +51,7 @@ class ManifestStore {
   void NameTable(uint64_t number);
 
   // --- A store that writes.
-  // See sstable::TableHost.
+  // See sstable::TableCallbacks.
   Result<uint64_t> NewTableNumber();
   Status Edit(const std::function<void(Manifest*)>& edit);
   // In the last 24 hours. Bytes written since the last call count as written now.

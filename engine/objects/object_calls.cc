@@ -101,7 +101,7 @@ Result<std::vector<Ticket>> ObjectSpace::PutAsync(std::span<const ObjectPut> put
   // Its options are the job's.
   CAIRN_ASSIGN_OR_RETURN(const ObjectPuts::Into into, IntoOf(job->options));
   std::vector<Ticket> tickets = TicketsOf(job->states);
-  deps_.executor->Post([this, store = deps_.host->Hold(), job, into] {
+  deps_.executor->Post([this, store = deps_.callbacks->Hold(), job, into] {
     const Durability durability = job->options.durability;
     const auto begins = [&](size_t i, const TicketState** ticket) {
       *ticket = job->states[i].get();
@@ -159,7 +159,7 @@ Result<std::vector<Ticket>> ObjectSpace::GetAsync(std::span<const ObjectGet> get
   job->gets.assign(gets.begin(), gets.end());
   job->states = MakeStates(deps_.world, gets, options.queue);
   std::vector<Ticket> tickets = TicketsOf(job->states);
-  deps_.executor->Post([this, store = deps_.host->Hold(), job, from] {
+  deps_.executor->Post([this, store = deps_.callbacks->Hold(), job, from] {
     const auto begins = [&](size_t i, const TicketState** ticket) {
       *ticket = job->states[i].get();
       return job->states[i]->BeginJob();

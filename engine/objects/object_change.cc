@@ -29,7 +29,7 @@ Result<uint64_t> ObjectChange::Run(uint64_t deadline_ns) {
   const Attempt ended = deps_.committer->Commit(this, policy);
   if (ended.kind == Attempt::Kind::kNothing) return deps_.log->last_reserved_sequence();
   if (!ended.done()) return ended.status;
-  if (!data) deps_.host->WakeSpaceThread();
+  if (!data) deps_.callbacks->WakeSpaceThread();
   return sequence();
 }
 

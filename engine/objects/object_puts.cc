@@ -137,7 +137,7 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
   Attempt attempt;
   const Status ran = CatchBadAlloc([&] {
     resolver.emplace(deps_, into, puts);
-    deps_.host->SlowDown(bytes, into.deadline_ns);
+    deps_.callbacks->SlowDown(bytes, into.deadline_ns);
     attempt = deps_.committer->Commit(&*resolver, {.busy = RetryPolicy::Busy::kAwaitLog,
                                                    .no_space = RetryPolicy::NoSpace::kEvict,
                                                    .log_bytes = bytes,
@@ -161,7 +161,7 @@ void ObjectPuts::RunSmall(const Into& into, Puts* puts, const Ended& ended) {
     End(put.get(), ended);
   }
   puts->clear();
-  if (attempt.done() && resolver->replaces()) deps_.host->WakeSpaceThread();
+  if (attempt.done() && resolver->replaces()) deps_.callbacks->WakeSpaceThread();
 }
 
 void ObjectPuts::RunOneByOne(const Into& into, Puts* puts, const Ended& ended) {

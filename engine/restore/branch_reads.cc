@@ -61,7 +61,7 @@ Result<Ticket> BranchReads::RestoreAsync(BranchId id, const RestoreRequest& requ
   state->restored = std::make_shared<RestoreResult>();
   state->layers = layers->words();
   state->abandoned = [layers] { layers->End(false); };
-  deps_.executor->Post([this, store = deps_.host->Hold(), id, request, layers, state] {
+  deps_.executor->Post([this, store = deps_.callbacks->Hold(), id, request, layers, state] {
     if (!state->BeginJob()) return;
     Result<RestoreResult> restored =
         CatchBadAlloc([&] { return RestoreLayers(id, request, layers.get(), state.get()); });
@@ -90,7 +90,7 @@ Status BranchReads::Prefetch(BranchId id, const PrefetchRequest& request) {
     prefetches_waiting_.fetch_sub(1);
     return Status(StatusCode::kBusy, std::to_string(kPrefetchesMax) + " hints are waiting");
   }
-  const auto job = [this, store = deps_.host->Hold(), id, request] {
+  const auto job = [this, store = deps_.callbacks->Hold(), id, request] {
     const Status status = CatchBadAlloc([&] { return PrefetchNow(id, request); });
     ReaderCounters& counters = reader_.counters();
     counters.prefetches.fetch_add(1, std::memory_order_relaxed);

@@ -55,8 +55,8 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
   CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable());
   Lease lease(deps_);
   CAIRN_ASSIGN_OR_RETURN(Owner owner, OwnerOf(branch, position, kind, &lease.number));
-  const sstable::TableContext tables = deps_.host->DataTables();
-  CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables.host->NewTableNumber());
+  const sstable::TableContext tables = deps_.callbacks->DataTables();
+  CAIRN_ASSIGN_OR_RETURN(const uint64_t number, tables.callbacks->NewTableNumber());
   CAIRN_ASSIGN_OR_RETURN(const auto writer,
                          sstable::SnapshotWriter::Create(tables, sstable::SnapshotKind::kDerived,
                                                          number, sstable::kQuietWriteBytes));
@@ -66,7 +66,7 @@ Result<DerivedTables::Owner> DerivedTables::Make(BranchId branch, uint64_t posit
   const Status named =
       CatchBadAlloc([&] { return changes_->NameDerived(owner.node, position, kind, table); });
   if (!named.ok()) {
-    deps_.host->DeleteTable(table);
+    deps_.callbacks->DeleteTable(table);
     return named;
   }
   owner.table = number;
@@ -133,7 +133,7 @@ Result<DerivedTables::Found> DerivedTables::OpenFound(Found found) {
 Status DerivedTables::Drop(const Owner& owner) {
   CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckWritable());
   CAIRN_RETURN_IF_ERROR(changes_->DropDerived(owner.node, owner.position, owner.kind, owner.table));
-  deps_.host->WakeSpaceThread();
+  deps_.callbacks->WakeSpaceThread();
   return Status::Ok();
 }
 

@@ -31,12 +31,12 @@ struct ReadDeps {
   std::function<Status(uint64_t bytes)> before_read{};
 };
 
-class FileTier final : public PageTier, public PipelineHost {
+class FileTier final : public PageTier, public PipelineCallbacks {
  public:
   explicit FileTier(const ReadDeps& deps) : deps_(deps) {}
   void Serve(std::span<ItemRun> items) override;
 
-  // --- PipelineHost
+  // --- PipelineCallbacks
   Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) override;
   Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) override;
   void WindowDone(std::span<const ReadJob> jobs, size_t buffer) override;

@@ -11,13 +11,13 @@
 namespace cairn::engine {
 
 ReadPipeline::ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads,
-                           ReadPool* pool, PipelineHost* host, uint64_t deadline_ns)
+                           ReadPool* pool, PipelineCallbacks* callbacks, uint64_t deadline_ns)
     : world_(std::move(world)),
       executor_(executor),
       executor_threads_(executor_threads),
       pool_(pool),
-      host_(host),
-      limits_(host->Limits()),
+      callbacks_(callbacks),
+      limits_(callbacks->Limits()),
       deadline_ns_(deadline_ns) {}
 
 void ReadPipeline::Run(std::vector<ReadJob> jobs) {
@@ -44,7 +44,7 @@ Status ReadPipeline::TakeBuffers() {
   if (limits_.in_line) {
     CAIRN_ASSIGN_OR_RETURN(share_, pool_->line().Take(std::max(largest, kReadWindowBytes), [this] {
       // The outcomes say why.
-      if (Stopped() || !host_->AnyWanted()) return Status(StatusCode::kCancelled, "");
+      if (Stopped() || !callbacks_->AnyWanted()) return Status(StatusCode::kCancelled, "");
       return Status::Ok();
     }));
   }
@@ -90,14 +90,14 @@ void ReadPipeline::ReadAll() {
       WorkOnOne(&room);
     } else if (queue->in_flight() != 0) {
       Collect(queue->Reap());
-    } else if (held && host_->Reclaim(deadline_ns_)) {
+    } else if (held && callbacks_->Reclaim(deadline_ns_)) {
       continue;
     } else if (next < windows_.size() || helpers_.load(std::memory_order_acquire) != 0) {
       scheduler.Wait(version_, seen, deadline_ns_);
     } else {
       break;
     }
-    if (held) host_->Reclaim(0);
+    if (held) callbacks_->Reclaim(0);
   }
   {
     const MutexLock lock(&mutex_);
@@ -136,7 +136,7 @@ void ReadPipeline::AwaitHolds() {
   while (true) {
     const uint32_t seen = version_.load(std::memory_order_acquire);
     if (holds_.load(std::memory_order_acquire) == 0) return;
-    if (!host_->Reclaim(io::kNoDeadline)) {
+    if (!callbacks_->Reclaim(io::kNoDeadline)) {
       world_.scheduler->Wait(version_, seen, io::kNoDeadline);
     }
   }
@@ -178,7 +178,7 @@ Status ReadPipeline::OpenFor(const ReadJob& job, io::Queue* queue) {
   file_job_ = nullptr;
   file_ = nullptr;
   while (true) {
-    auto file = host_->OpenFor(job, /*waits=*/queue->in_flight() == 0);
+    auto file = callbacks_->OpenFor(job, /*waits=*/queue->in_flight() == 0);
     if (file.ok()) {
       file_ = std::move(*file);
       file_job_ = &job;
@@ -195,7 +195,7 @@ Status ReadPipeline::Submit(io::Queue* queue, size_t index, size_t buffer) {
   const ReadWindow& window = windows_[index];
   const ReadJob& first = jobs_[window.first_job];
   CAIRN_RETURN_IF_ERROR(OpenFor(first, queue));
-  CAIRN_RETURN_IF_ERROR(host_->BeforeRead(window.bytes));
+  CAIRN_RETURN_IF_ERROR(callbacks_->BeforeRead(window.bytes));
   of_buffer_[buffer] = index;
   files_[buffer] = file_;
   // Equal pieces: a short one at the end would cost the same as a long one.
@@ -282,18 +282,18 @@ bool ReadPipeline::Stopped() {
 }
 
 void ReadPipeline::Stop(const Status& status) {
-  if (!stopped_.exchange(true)) host_->StopAll(status);
+  if (!stopped_.exchange(true)) callbacks_->StopAll(status);
 }
 
 void ReadPipeline::FailWindow(const ReadWindow& window, const Status& status) {
   for (size_t i = 0; i < window.job_count; ++i) {
     const ReadJob& job = jobs_[window.first_job + i];
-    host_->OutcomeOf(job).Fail(status, job.first_position);
+    callbacks_->OutcomeOf(job).Fail(status, job.first_position);
   }
 }
 
 bool ReadPipeline::Wanted(const ReadJob& job) const {
-  return host_->OutcomeOf(job).Wants(job.first_position);
+  return callbacks_->OutcomeOf(job).Wants(job.first_position);
 }
 
 bool ReadPipeline::Wanted(const ReadWindow& window) const {
@@ -319,10 +319,12 @@ bool ReadPipeline::WorkOnOne(ScratchBuffers* room) {
         buffers_[loaded.buffer].span().subspan(job.offset - window.offset, job.bytes), this,
         loaded.buffer, room);
     uint64_t first_position = job.first_position;
-    const Status status = CatchBadAlloc([&] { return host_->Work(job, bytes, &first_position); });
-    if (!status.ok()) host_->OutcomeOf(job).Fail(status, first_position);
+    const Status status =
+        CatchBadAlloc([&] { return callbacks_->Work(job, bytes, &first_position); });
+    if (!status.ok()) callbacks_->OutcomeOf(job).Fail(status, first_position);
   }
-  host_->WindowDone(std::span(jobs_).subspan(window.first_job, window.job_count), loaded.buffer);
+  callbacks_->WindowDone(std::span(jobs_).subspan(window.first_job, window.job_count),
+                         loaded.buffer);
   Free(loaded.buffer);
   version_.fetch_add(1, std::memory_order_release);
   world_.scheduler->WakeAll(version_);

@@ -33,16 +33,16 @@ struct ReadLimits {
 };
 
 // Services that a pipeline needs from its owner.
-class PipelineHost {
+class PipelineCallbacks {
  public:
-  virtual ~PipelineHost() = default;
+  virtual ~PipelineCallbacks() = default;
   // The file of a job; stays open as long as the pointer lives. `waits`: see io::FileCache.
   virtual Result<std::shared_ptr<io::File>> OpenFor(const ReadJob& job, bool waits) = 0;
   // Called from several threads at once. `bytes` are those of the job, as they came from the
   // device. On failure `first_position`, which is that of the job, may be set to a later one.
   virtual Status Work(const ReadJob& job, const ReadBytes& bytes, uint64_t* first_position) = 0;
   // Called by the thread that has worked on all its jobs in this buffer, which it was to work on. A
-  // failure in here fails whole items, which the host knows.
+  // failure in here fails whole items, which the callbacks know.
   virtual void WindowDone(std::span<const ReadJob> jobs, size_t buffer) = 0;
   // Called on the thread that runs the pipeline, before a window is read. May wait; an error fails
   // the window.
@@ -61,9 +61,9 @@ class PipelineHost {
 // Shared by the calling thread and the executor jobs that help it.
 class ReadPipeline final : public BufferLender {
  public:
-  // The host outlives Run.
+  // The callbacks outlive Run.
   ReadPipeline(io::World world, io::Executor* executor, uint32_t executor_threads, ReadPool* pool,
-               PipelineHost* host, uint64_t deadline_ns);
+               PipelineCallbacks* callbacks, uint64_t deadline_ns);
 
   // Returns when every job was worked on or is not wanted any more, and no memory is touched any
   // more. Jobs that follow each other should be neighbours on the device. If an item has several
@@ -103,7 +103,7 @@ class ReadPipeline final : public BufferLender {
   io::Executor* const executor_;
   const uint32_t executor_threads_;
   ReadPool* const pool_;
-  PipelineHost* const host_;
+  PipelineCallbacks* const callbacks_;
   const ReadLimits limits_;
   const uint64_t deadline_ns_;
   std::vector<ReadJob> jobs_;

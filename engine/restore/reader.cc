@@ -26,10 +26,10 @@ namespace cairn::engine {
 namespace {
 
 // Fills a read-ahead buffer through the pipeline.
-class ReadAheadHost final : public PipelineHost {
+class ReadAheadCallbacks final : public PipelineCallbacks {
  public:
-  ReadAheadHost(ReadAheadBuffer* read_ahead, std::span<const ReadAheadBuffer::Entry> entries,
-                const ReadDeps& deps)
+  ReadAheadCallbacks(ReadAheadBuffer* read_ahead, std::span<const ReadAheadBuffer::Entry> entries,
+                     const ReadDeps& deps)
       : read_ahead_(read_ahead), entries_(entries), deps_(deps) {}
 
   std::vector<ReadJob> Jobs() {
@@ -342,7 +342,7 @@ ReadDeps Reader::DepsFor(ReadFor why, uint64_t deadline_ns) {
     deps.limits = {.piece_bytes = quiet ? kSpacePieceBytes : kSpaceAlonePieceBytes,
                    .in_flight_bytes = quiet ? kSpaceInFlightBytes : kSpaceAloneInFlightBytes,
                    .in_line = false};
-    deps.before_read = [this](uint64_t bytes) { return deps_.host->Pace(bytes); };
+    deps.before_read = [this](uint64_t bytes) { return deps_.callbacks->Pace(bytes); };
   }
   return deps;
 }
@@ -388,14 +388,14 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
 Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& call) {
   uint64_t places = 0;
   Status result = call(&places);
-  for (int again = 0; deps_.host->read_only(); ++again) {
+  for (int again = 0; deps_.callbacks->read_only(); ++again) {
     const StatusCode code = result.code();
     const StatusCode at_rest = io::MissingIsCorruption(result).code();  // If no file moved.
     if (places == 0 || at_rest != StatusCode::kCorruption) break;
     const Status stale(StatusCode::kStale,
                        "the writer has moved what was to be read: " + result.ToString());
     if (again == kReadAgainMax) return stale;
-    const Status followed = deps_.host->FollowWriter();
+    const Status followed = deps_.callbacks->FollowWriter();
     if (followed.code() == StatusCode::kStale) return followed;
     if (!followed.ok()) {  // No newer state is known.
       if (code == StatusCode::kNotFound) return stale;
@@ -406,7 +406,7 @@ Status Reader::WhileFilesMove(const std::function<Status(uint64_t* places)>& cal
     if (result.ok() || places != before) continue;
     // Wrong bytes at the best known place are damage. A missing file, beside a writer that could
     // not publish a hint, may have been given back.
-    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, deps_.host->WriterLives());
+    CAIRN_ASSIGN_OR_RETURN(const bool beside_writer, deps_.callbacks->WriterLives());
     if (beside_writer && result.code() == StatusCode::kNotFound) return stale;
     break;
   }
@@ -427,7 +427,7 @@ Status Reader::Prefetch(BranchId id, const PrefetchRequest& request) {
   }
   std::unique_ptr<Pins::Pin> pin;
   CAIRN_RETURN_IF_ERROR(
-      deps_.host->VisitBranch(id, /*used=*/false, [&](const Tree& tree, const Head& head) {
+      deps_.callbacks->VisitBranch(id, /*used=*/false, [&](const Tree& tree, const Head& head) {
         const uint64_t token_bytes = PositionKvBytes(*tree.FindModel(head.model)) + sizeof(TokenId);
         const uint64_t room = capacity / kPrefetchShare / token_bytes;
         const uint64_t begin = request.begin;
@@ -455,7 +455,7 @@ Result<Reader::State> Reader::ReadState(const StateOf& state) {
     Mark mark;
     uint64_t node = 0;
     std::unique_ptr<Pins::Pin> pin;
-    const ReaderHost::Visitor visit = [&](const Tree& tree, const Head& head) {
+    const ReaderCallbacks::Visitor visit = [&](const Tree& tree, const Head& head) {
       const Mark* newest = FindMark(tree, head, state.sampler, state.position, &node);
       if (newest == nullptr) {
         return Status(StatusCode::kNotFound,
@@ -469,7 +469,7 @@ Result<Reader::State> Reader::ReadState(const StateOf& state) {
                        in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
       return Status::Ok();
     };
-    CAIRN_RETURN_IF_ERROR(deps_.host->VisitBranch(state.branch, /*used=*/false, visit));
+    CAIRN_RETURN_IF_ERROR(deps_.callbacks->VisitBranch(state.branch, /*used=*/false, visit));
     *places = HashOfPlace(mark.place);
     found.position = mark.position;
     CAIRN_ASSIGN_OR_RETURN(found.encoded,
@@ -526,11 +526,11 @@ void Reader::Fill(ReadAheadBuffer* read_ahead) {
   const auto entries = read_ahead->Arrange(allocator_);
   if (entries.empty()) return read_ahead->Clear();
   const ReadDeps deps = DepsFor(ReadFor::kSpace, io::kNoDeadline);
-  ReadAheadHost host(read_ahead, entries, deps);
+  ReadAheadCallbacks callbacks(read_ahead, entries, deps);
   const auto pipeline = std::make_shared<ReadPipeline>(world_, deps.executor, deps.helpers,
-                                                       &read_pool_, &host, io::kNoDeadline);
-  pipeline->Run(host.Jobs());
-  if (host.status().ok()) {
+                                                       &read_pool_, &callbacks, io::kNoDeadline);
+  pipeline->Run(callbacks.Jobs());
+  if (callbacks.status().ok()) {
     read_ahead->Filled();
   } else {
     read_ahead->Clear();

@@ -4,7 +4,7 @@
 // the reads of the space thread. It owns what reading needs and keeps for the next read: buffers,
 // the page cache, open tables; and the pins on what is being read.
 //
-//   plan     under the lock of the tree, which ReaderHost takes; pinned there
+//   plan     under the lock of the tree, which ReaderCallbacks takes; pinned there
 //   tiers    read-ahead records, hot tail, page cache, files (page_tier.h), each asked in order
 //   sink     where the bytes go (sink.h)
 //
@@ -41,10 +41,10 @@
 namespace cairn::engine {
 
 // Services that reading needs from the store.
-class ReaderHost {
+class ReaderCallbacks {
  public:
   using Visitor = std::function<Status(const Tree&, const Head&)>;
-  virtual ~ReaderHost() = default;
+  virtual ~ReaderCallbacks() = default;
 
   // Calls `look` under the lock of the tree, with the branch and its path in memory; or returns the
   // reason why that is impossible. `used`: it counts as a read of the branch if `look` succeeds.
@@ -89,7 +89,7 @@ class Reader {
   };
   // Used from Start on.
   struct Deps {
-    ReaderHost* host = nullptr;
+    ReaderCallbacks* callbacks = nullptr;
     wal::Log* log = nullptr;
     io::Executor* executor = nullptr;    // Helps callers.
     io::Executor* background = nullptr;  // Helps the space thread.

@@ -82,7 +82,7 @@ Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::vector<Pinned>* pi
   if (sources.size() > 1) CAIRN_RETURN_IF_ERROR(CheckTargets(sources));
   RestorePlan plan;
   for (const RestoreSource& source : sources) {
-    const ReaderHost::Visitor visit = [&](const Tree& tree, const Head& head) {
+    const ReaderCallbacks::Visitor visit = [&](const Tree& tree, const Head& head) {
       if (item->may_plan) CAIRN_RETURN_IF_ERROR(item->may_plan(tree));
       CAIRN_ASSIGN_OR_RETURN(RestorePlan part,
                              PlanRestore(tree, head, source, item->request, several_end));
@@ -90,8 +90,8 @@ Status Reader::PlanItem(RestoreItem* item, ItemRun* run, std::vector<Pinned>* pi
       return AddPlan(std::move(part), &plan);
     };
     CAIRN_RETURN_IF_ERROR(source.node != NodeId{}
-                              ? deps_.host->VisitNode(source.node, visit)
-                              : deps_.host->VisitBranch(source.branch, /*used=*/true, visit));
+                              ? deps_.callbacks->VisitNode(source.node, visit)
+                              : deps_.callbacks->VisitBranch(source.branch, /*used=*/true, visit));
   }
   CAIRN_RETURN_IF_ERROR(CheckRoomForTokens(item->request, plan));
   CAIRN_RETURN_IF_ERROR(CheckProgress(*item));

@@ -271,7 +271,7 @@ void StoreCore::SetTableContext() {
   context.allocator = options_.allocator;
   context.cache = &block_cache_;
   context.open_files = &reader_.open_files();
-  context.host = space_.reclaim_host();
+  context.callbacks = space_.reclaim_callbacks();
   context.counters = &table_counters_;
   reader_.tables().SetContext(context);
   options_.segment_bytes = manifest_.at_opening().segment_bytes;

@@ -31,7 +31,7 @@ namespace cairn::engine {
 // "a; b", or the one that is not empty.
 std::string JoinNotes(const std::string& first, const std::string& second);
 
-class Recovery final : public FollowHost {
+class Recovery final : public FollowCallbacks {
  public:
   // All outlive this.
   struct Deps {

@@ -19,7 +19,7 @@
 // All changes go through the Committer (commit/committer.h), whose lock orders them. Lock order:
 // the commit lock -> the log's own -> that of the tickets.
 //
-// The bodies: open.cc and close.cc; hosts.cc, what the parts ask of the store; store_core.cc.
+// The bodies: open.cc and close.cc; callbacks.cc, what the parts ask of the store; store_core.cc.
 #pragma once
 
 #include <cstdint>
@@ -108,11 +108,11 @@ class [[gnu::visibility("hidden")]] StoreCore final
   void OnEvent(const std::string& line) override;
 
  private:
-  // --- hosts.cc: what the parts ask of the store
+  // --- callbacks.cc: what the parts ask of the store
   class WriteSide;
   class SpaceSide;
   class ReaderSide;
-  std::unique_ptr<engine::WriteHost> MakeWriteHost();
+  std::unique_ptr<engine::WriteCallbacks> MakeWriteCallbacks();
   engine::WriteDeps MakeWriteDeps();
   std::unique_ptr<engine::Indexer> MakeIndexer();
   engine::SpaceDeps MakeSpaceDeps();
@@ -141,7 +141,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   void SetAsideIndex();
 
   // --- close.cc
-  static void Destroy(StoreCore * core);
+  static void Destroy(StoreCore* core);
   void FlushTreeAtClose();
   Status CloseLog();
 
@@ -177,8 +177,8 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::CommitCounters commit_counters_;
   engine::CallCounters call_counters_;
   engine::SparseTotals sparse_totals_;
-  std::unique_ptr<engine::WriteHost> write_host_ = MakeWriteHost();
-  engine::Committer committer_{write_host_.get(), *world_.scheduler};
+  std::unique_ptr<engine::WriteCallbacks> write_callbacks_ = MakeWriteCallbacks();
+  engine::Committer committer_{write_callbacks_.get(), *world_.scheduler};
   engine::TreeAccess access_{&committer_, &options_};
   engine::AppendLimits limits_{&options_};
   engine::Tickets tickets_{world_, this};
@@ -193,7 +193,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   bool poison_told_ CAIRN_GUARDED_BY(poison_mutex_) = false;
 
   // --- Reading
-  std::unique_ptr<engine::ReaderHost> reader_host_;
+  std::unique_ptr<engine::ReaderCallbacks> reader_callbacks_;
   engine::Reader reader_{world_,        &arena_,  memory_,
                          options_.gpus, &budget_, [this] { space_.Wake(); }};
   engine::BranchReads reads_{write_means_, &coalesced_, &reader_};
@@ -215,7 +215,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &leases_, &budget_};
 
   // --- The background, and following
-  std::unique_ptr<engine::SpaceHost> space_host_;
+  std::unique_ptr<engine::SpaceCallbacks> space_callbacks_;
   engine::SpaceManager space_;
   engine::Recovery recovery_;
   engine::Follower follower_;

@@ -84,7 +84,7 @@ class OneFile {
   Bytes now_;
 };
 
-class NumberHost final : public sstable::TableHost {
+class NumberCallbacks final : public sstable::TableCallbacks {
  public:
   Result<uint64_t> NewTableNumber() override { return ++number_; }
   Status TakeSpace(uint64_t) override { return Status::Ok(); }
@@ -104,11 +104,11 @@ struct TablePlace {
     context.directory = "tables";
     context.store = kStore;
     context.cache = &cache;
-    context.host = &host;
+    context.callbacks = &callbacks;
     context.counters = &counters;
   }
   std::shared_ptr<io::SimDisk> disk = std::make_shared<io::SimDisk>();
-  NumberHost host;
+  NumberCallbacks callbacks;
   sstable::BlockCache cache{0};
   sstable::TableCounters counters;
   sstable::TableContext context;

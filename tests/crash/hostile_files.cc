@@ -71,7 +71,7 @@ void PutManifest(io::SimDisk& disk, const Manifest& manifest) {
   Put(disk, ManifestPath(manifest.number), engine::EncodeManifest(manifest));
 }
 
-class NoHost final : public sstable::TableHost {
+class NoCallbacks final : public sstable::TableCallbacks {
  public:
   Result<uint64_t> NewTableNumber() override { return kNewTable; }
   Status TakeSpace(uint64_t) override { return Status::Ok(); }
@@ -84,10 +84,10 @@ struct Tables {
     context.directory = std::string(kHostileStore) + "/tables";
     context.store = store;
     context.cache = &cache;
-    context.host = &host;
+    context.callbacks = &callbacks;
     context.counters = &counters;
   }
-  NoHost host;
+  NoCallbacks callbacks;
   sstable::BlockCache cache{1 << 20};
   sstable::TableCounters counters;
   sstable::TableContext context;

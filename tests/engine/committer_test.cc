@@ -56,7 +56,7 @@ class Watcher final : public CommitObserver {
   const bool wants_replay_;
 };
 
-class Host final : public CommitHost {
+class Host final : public CommitCallbacks {
  public:
   uint64_t NowNs() const override { return 1000; }
   bool LogIsHeld(uint64_t /*bytes*/) const override { return held_ > 0; }

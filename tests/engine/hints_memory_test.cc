@@ -12,7 +12,7 @@
 namespace cairn::testing {
 namespace {
 
-class FullHost final : public sstable::TableHost {
+class FullCallbacks final : public sstable::TableCallbacks {
  public:
   Result<uint64_t> NewTableNumber() override { return ++number_; }
   Status TakeSpace(uint64_t) override {
@@ -29,14 +29,14 @@ TEST(HintsMemoryTest, IsBoundedWhereNothingCanBeWritten) {
   constexpr uint64_t kMemory = 1 << 20;
   io::SimDisk disk;
   ASSERT_OK(disk.CreateDirectory("/tables"));
-  FullHost host;
+  FullCallbacks callbacks;
   sstable::TableCounters counters;
   sstable::BlockCache cache(1 << 20);
   const sstable::TableContext context{.files = &disk,
                                       .directory = "/tables",
                                       .store = {},
                                       .cache = &cache,
-                                      .host = &host,
+                                      .callbacks = &callbacks,
                                       .counters = &counters};
   ASSERT_OK_ASSIGN(const auto hints, engine::Hints::Open(context, {}, kMemory));
   uint64_t put = 0;
@@ -50,7 +50,7 @@ TEST(HintsMemoryTest, IsBoundedWhereNothingCanBeWritten) {
   EXPECT_TRUE(hints->IsFull());
   EXPECT_LE(hints->memory_bytes(), kMemory + kMemory / 8);
   EXPECT_EQ(1u, hints->index().stats().frozen_memtables);
-  host.is_full = false;
+  callbacks.is_full = false;
   ASSERT_OK(hints->Flush());
   EXPECT_FALSE(hints->IsFull());
   uint64_t found = 0;

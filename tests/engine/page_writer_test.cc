@@ -18,7 +18,7 @@
 #include "engine/config/constants.h"
 #include "sstable/snapshot_table.h"
 #include "tests/support/status.h"
-#include "tests/support/table_host.h"
+#include "tests/support/table_callbacks.h"
 #include "tests/support/test_store.h"
 
 namespace cairn::testing {
@@ -98,7 +98,7 @@ struct Table {
     context.files = world.files.get();
     context.directory = "t";
     context.store = {{1, 2, 3}};
-    context.host = &host;
+    context.callbacks = &host;
     context.counters = &counters;
   }
   Status Write(const ModelSpec& model, bool gathers, engine::FrameVisitor* visitor,
@@ -131,7 +131,7 @@ struct Table {
   io::World world = io::MakeMemoryWorld();
   io::Executor executor;
   io::ParallelFor parallel_for;
-  CountingTableHost host{7};
+  CountingTableCallbacks host{7};
   sstable::TableCounters counters;
   sstable::TableContext context;
   std::function<Status(uint64_t)> go_on = [](uint64_t) { return Status::Ok(); };

@@ -33,11 +33,11 @@ std::vector<std::byte> Content() {
   return content;
 }
 
-class KeepingHost final : public PipelineHost {
+class KeepingCallbacks final : public PipelineCallbacks {
  public:
-  KeepingHost(std::shared_ptr<io::File> file, uint64_t seed, bool gives_back_itself)
+  KeepingCallbacks(std::shared_ptr<io::File> file, uint64_t seed, bool gives_back_itself)
       : file_(std::move(file)), random_(seed), gives_back_itself_(gives_back_itself) {}
-  ~KeepingHost() override { EXPECT_EQ(kept(), 0u); }
+  ~KeepingCallbacks() override { EXPECT_EQ(kept(), 0u); }
 
   std::vector<ReadJob> Jobs() {
     std::vector<ReadJob> jobs;
@@ -126,12 +126,12 @@ class ReadPipelineTest : public ::testing::Test {
     budget_ = std::make_unique<MemoryBudget>(64 << 20);
     pool_ = std::make_unique<ReadPool>(sim_.world(), Allocator::Default(), 64 << 20, budget_.get());
   }
-  void Run(KeepingHost* host, uint64_t deadline_ns = io::kNoDeadline) {
+  void Run(KeepingCallbacks* callbacks, uint64_t deadline_ns = io::kNoDeadline) {
     io::Executor executor(*sim_.scheduler, "helps", 2);
-    host->outcome.Expect(kJobs);
-    std::make_shared<ReadPipeline>(sim_.world(), &executor, 2, pool_.get(), host, deadline_ns)
-        ->Run(host->Jobs());
-    EXPECT_EQ(host->kept(), 0u) << "Run returned before all was given back";
+    callbacks->outcome.Expect(kJobs);
+    std::make_shared<ReadPipeline>(sim_.world(), &executor, 2, pool_.get(), callbacks, deadline_ns)
+        ->Run(callbacks->Jobs());
+    EXPECT_EQ(callbacks->kept(), 0u) << "Run returned before all was given back";
   }
   io::SimWorld sim_;
   std::shared_ptr<io::File> file_;
@@ -142,11 +142,11 @@ class ReadPipelineTest : public ::testing::Test {
 TEST_F(ReadPipelineTest, WhatIsKeptIsNotReadOver) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     Open(seed);
-    KeepingHost host(file_, seed, false);
-    Run(&host);
-    EXPECT_OK(host.outcome.status());
-    EXPECT_EQ(host.worked_, kJobs);
-    EXPECT_GT(host.kept_max_, 8u) << "many at once";
+    KeepingCallbacks callbacks(file_, seed, false);
+    Run(&callbacks);
+    EXPECT_OK(callbacks.outcome.status());
+    EXPECT_EQ(callbacks.worked_, kJobs);
+    EXPECT_GT(callbacks.kept_max_, 8u) << "many at once";
   }
 }
 
@@ -154,18 +154,18 @@ TEST_F(ReadPipelineTest, WhatIsKeptIsNotReadOver) {
 TEST_F(ReadPipelineTest, ASinkMayGiveBackByItself) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     Open(seed);
-    KeepingHost host(file_, seed, true);
+    KeepingCallbacks callbacks(file_, seed, true);
     std::atomic<bool> over{false};
     const auto gives_back = sim_.scheduler->StartThread("gives back", [&] {
-      while (!over.load() || host.kept() != 0) {
+      while (!over.load() || callbacks.kept() != 0) {
         sim_.scheduler->Sleep(3 * kMs);
-        host.LetOneGo();
+        callbacks.LetOneGo();
       }
     });
-    Run(&host);
+    Run(&callbacks);
     over = true;
-    EXPECT_OK(host.outcome.status());
-    EXPECT_EQ(host.worked_, kJobs);
+    EXPECT_OK(callbacks.outcome.status());
+    EXPECT_EQ(callbacks.worked_, kJobs);
   }
 }
 
@@ -174,22 +174,22 @@ TEST_F(ReadPipelineTest, HoldsEndBeforeAFailedRunReturns) {
     Open(seed);
     const uint64_t begun_ns = sim_.scheduler->MonotonicNs();
     {
-      KeepingHost whole(file_, seed, false);
+      KeepingCallbacks whole(file_, seed, false);
       Run(&whole);
     }
     const uint64_t part_ns = (sim_.scheduler->MonotonicNs() - begun_ns) * seed / 6;
-    KeepingHost damaged(file_, seed, false);
+    KeepingCallbacks damaged(file_, seed, false);
     damaged.damaged_job = 7 + seed;
     Run(&damaged);
     EXPECT_FAILS(damaged.outcome.status(), StatusCode::kCorruption,
                  "damaged; restorable up to position " + std::to_string(7 + seed));
     EXPECT_GE(damaged.worked_, 7 + seed) << "what begins before it is looked at";
 
-    KeepingHost late(file_, seed, false);
+    KeepingCallbacks late(file_, seed, false);
     Run(&late, sim_.scheduler->MonotonicNs() + part_ns);
     EXPECT_FAILS(late.outcome.status(), StatusCode::kDeadlineExceeded, "took too long");
 
-    KeepingHost cancelled(file_, seed, false);
+    KeepingCallbacks cancelled(file_, seed, false);
     const auto ticket = std::make_shared<TicketState>(sim_.world(), nullptr, 0);
     ticket->is_job = true;
     ASSERT_TRUE(ticket->BeginJob());

@@ -18,7 +18,7 @@
 #include "engine/tree/memory/seal_source.h"
 #include "sim/disk.h"
 #include "tests/support/status.h"
-#include "tests/support/table_host.h"
+#include "tests/support/table_callbacks.h"
 #include "tests/support/test_store.h"
 
 namespace cairn::testing {
@@ -116,7 +116,7 @@ struct Sealed {
     context.files = files.get();
     context.directory = "t";
     context.store = {{1, 2, 3}};
-    context.host = &host;
+    context.callbacks = &host;
     context.counters = &counters;
     tables.SetContext(context);
   }
@@ -146,7 +146,7 @@ struct Sealed {
   }
 
   std::shared_ptr<io::FileSystem> files;
-  CountingTableHost host{7};
+  CountingTableCallbacks host{7};
   sstable::TableCounters counters;
   MadeUp reader;
   TableSet tables{UINT64_MAX};

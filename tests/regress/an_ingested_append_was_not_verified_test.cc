@@ -11,7 +11,7 @@
 namespace cairn::testing {
 namespace {
 
-class OneTable final : public sstable::TableHost {
+class OneTable final : public sstable::TableCallbacks {
  public:
   Result<uint64_t> NewTableNumber() override { return uint64_t{1}; }
   Status TakeSpace(uint64_t) override { return Status::Ok(); }
@@ -38,7 +38,7 @@ TEST(AnIngestedAppendWasNotVerified, AnotherTableInItsPlaceIsDamage) {
   context.directory = world->path() + "/tables";
   context.store = manifest.store;
   OneTable host;
-  context.host = &host;
+  context.callbacks = &host;
   sstable::TableCounters counters;
   context.counters = &counters;
   ASSERT_OK_ASSIGN(const auto writer,

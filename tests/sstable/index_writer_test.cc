@@ -39,9 +39,9 @@ TEST(IndexWriter, EveryOperationFails) {
         EXPECT_EQ(info.status().code(), error == EIO ? StatusCode::kIoError : StatusCode::kNoSpace)
             << info.status().ToString();
         EXPECT_TRUE(disk->Files().empty());
-        EXPECT_EQ(tables.host->taken, 0u);
+        EXPECT_EQ(tables.callbacks->taken, 0u);
       } else {
-        EXPECT_EQ(tables.host->taken, info->bytes);
+        EXPECT_EQ(tables.callbacks->taken, info->bytes);
       }
     }
     EXPECT_GE(failures, 6u);  // Create, two writes or more, sync, rename, sync of the directory.
@@ -75,16 +75,16 @@ TEST(IndexWriter, AnErrorSticks) {
   EXPECT_FAILS(writer->Finish(), StatusCode::kIoError, "0001.index.tmp");
   writer = nullptr;
   EXPECT_TRUE(disk->Files().empty());
-  EXPECT_EQ(tables.host->taken, 0u);
+  EXPECT_EQ(tables.callbacks->taken, 0u);
 }
 
 TEST(IndexWriter, TheHostRefusesSpace) {
   TestTables tables = TestTables::InMemory();
   const Records records = SomeRecords();
-  tables.host->taken = 1000;  // Somebody else's.
-  tables.host->capacity = 1000 + kTableWriteBytes + 100;
+  tables.callbacks->taken = 1000;  // Somebody else's.
+  tables.callbacks->capacity = 1000 + kTableWriteBytes + 100;
   EXPECT_FAILS(WriteTable(tables.context, 1, records), StatusCode::kNoSpace, "cap");
-  EXPECT_EQ(tables.host->taken, 1000u);
+  EXPECT_EQ(tables.callbacks->taken, 1000u);
   EXPECT_TRUE(tables.files->List("t")->empty());
   // Not a byte is written that was not granted.
   EXPECT_EQ(tables.counters->written_bytes.load(), kTableWriteBytes);
@@ -100,7 +100,7 @@ TEST(IndexWriter, AFileThatCannotBeRemovedKeepsItsSpace) {
                   .error = EIO,
                   .persistent = true});
   EXPECT_FAILS(WriteTable(tables.context, 1, SomeRecords()), StatusCode::kIoError, "sync");
-  EXPECT_EQ(tables.host->taken, disk->ReadRaw(tables.Path(1) + ".tmp")->size());
+  EXPECT_EQ(tables.callbacks->taken, disk->ReadRaw(tables.Path(1) + ".tmp")->size());
   disk->ClearFaults();
   ASSERT_OK(RemoveTableOrphans(*disk, "t", {}));
   EXPECT_TRUE(disk->Files().empty());

@@ -154,7 +154,8 @@ class Scenario {
       if (!violations.empty()) return;
       ++crashes;
       TestTables tables = TestTables::OnDisk(disk_->CrashClone(choice));
-      tables.host->next_number = tables_.host->next_number;  // Logged when they were drawn.
+      tables.callbacks->next_number =
+          tables_.callbacks->next_number;  // Logged when they were drawn.
       const auto index = Recover(tables);
       if (index == nullptr) break;
       std::vector<uint64_t> live;

@@ -169,7 +169,7 @@ TEST(LsmIndex, NoFileGoesBeforeItWasReleasedAndLetGo) {
   ASSERT_EQ(edit->removed.size(), 4u);
   const uint64_t old_bytes = index->stats().removed_bytes;
   EXPECT_GT(old_bytes, 0u);
-  const uint64_t taken = tables.host->taken;
+  const uint64_t taken = tables.callbacks->taken;
   // Not released.
   std::vector<LiveTable> deleted;
   ASSERT_OK(index->DeleteReleased(&deleted));
@@ -184,7 +184,7 @@ TEST(LsmIndex, NoFileGoesBeforeItWasReleasedAndLetGo) {
   EXPECT_EQ(deleted.size(), 4u);
   EXPECT_EQ(index->stats().removed_tables, 0u);
   EXPECT_EQ(tables.files->List("t")->size(), edit->added.size());
-  EXPECT_EQ(tables.host->taken, taken - old_bytes);
+  EXPECT_EQ(tables.callbacks->taken, taken - old_bytes);
 }
 
 TEST(LsmIndex, AFailedDeletionIsTriedAgain) {
@@ -309,7 +309,7 @@ TEST(LsmIndex, EveryFailureOfAFlushOrMergeLeavesAllAsItWas) {
       for (uint64_t at = 0;; ++at) {
         disk->ClearFaults();
         const auto live = index->live();
-        const uint64_t taken = tables.host->taken;
+        const uint64_t taken = tables.callbacks->taken;
         const uint64_t struck = disk->faults_struck();
         disk->AddFault({.when = nullptr, .at_index = disk->operations() + at, .error = error});
         const Status status = work();
@@ -321,7 +321,7 @@ TEST(LsmIndex, EveryFailureOfAFlushOrMergeLeavesAllAsItWas) {
         ++failures;
         ASSERT_EQ(status.code(), error == EIO ? StatusCode::kIoError : StatusCode::kNoSpace);
         ASSERT_EQ(index->live(), live);
-        ASSERT_EQ(tables.host->taken, taken);
+        ASSERT_EQ(tables.callbacks->taken, taken);
         ASSERT_EQ(disk->Files().size(), live.size() + index->stats().removed_tables);
         ASSERT_EQ(Walk(*index->NewScan()), LiveOf(model));
       }
@@ -344,37 +344,37 @@ TEST(LsmIndex, WhatTheHostRefusesEndsTheJob) {
   ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(OptionsOf(tables), {}));
   Put(*index, "a", "1");
   ASSERT_OK(index->Freeze(1));
-  tables.host->refuse_numbers = Status(StatusCode::kPoisoned, "no log to take a number from");
+  tables.callbacks->refuse_numbers = Status(StatusCode::kPoisoned, "no log to take a number from");
   EXPECT_FAILS(index->Flush(), StatusCode::kPoisoned, "no log");
-  tables.host->refuse_numbers = Status::Ok();
-  tables.host->capacity = 0;
+  tables.callbacks->refuse_numbers = Status::Ok();
+  tables.callbacks->capacity = 0;
   EXPECT_FAILS(index->Flush(), StatusCode::kNoSpace, "cap");
-  tables.host->capacity = UINT64_MAX;
+  tables.callbacks->capacity = UINT64_MAX;
   ASSERT_OK_ASSIGN(const auto flushed, index->Flush());
   EXPECT_TRUE(flushed);
 }
 
-// A host that is in the middle of something when a table is begun.
-class CallingHost final : public TableHost {
+// Callbacks that are in the middle of something when a table is begun.
+class CallingCallbacks final : public TableCallbacks {
  public:
-  explicit CallingHost(TestHost& host) : host_(host) {}
+  explicit CallingCallbacks(TestCallbacks& callbacks) : callbacks_(callbacks) {}
   Result<uint64_t> NewTableNumber() override {
     if (on_number) on_number();
-    return host_.NewTableNumber();
+    return callbacks_.NewTableNumber();
   }
-  Status TakeSpace(uint64_t bytes) override { return host_.TakeSpace(bytes); }
-  void ReturnSpace(uint64_t bytes) override { host_.ReturnSpace(bytes); }
+  Status TakeSpace(uint64_t bytes) override { return callbacks_.TakeSpace(bytes); }
+  void ReturnSpace(uint64_t bytes) override { callbacks_.ReturnSpace(bytes); }
 
   std::function<void()> on_number;
 
  private:
-  TestHost& host_;
+  TestCallbacks& callbacks_;
 };
 
 TEST(LsmIndex, TheSecondOfTwoMergesIsToldToWait) {
   TestTables tables = TestTables::InMemory();
-  CallingHost host(*tables.host);
-  tables.context.host = &host;
+  CallingCallbacks callbacks(*tables.callbacks);
+  tables.context.callbacks = &callbacks;
   ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(OptionsOf(tables), {}));
   for (uint64_t round = 0; round < 4; ++round) {
     Put(*index, KeyOf(round), "v");
@@ -383,11 +383,12 @@ TEST(LsmIndex, TheSecondOfTwoMergesIsToldToWait) {
   const auto live = index->live();
   uint64_t refused = 0;
   bool first_fails = true;
-  host.on_number = [&] {
+  callbacks.on_number = [&] {
     EXPECT_FAILS(index->CompactOnce(), StatusCode::kBusy, "tables are being merged");
     EXPECT_EQ(index->live(), live);
     ++refused;
-    tables.host->refuse_numbers = first_fails ? Status(StatusCode::kPoisoned, "no log") : Status();
+    tables.callbacks->refuse_numbers =
+        first_fails ? Status(StatusCode::kPoisoned, "no log") : Status();
   };
   // However the first one ends, another may begin then.
   EXPECT_FAILS(index->CompactOnce(), StatusCode::kPoisoned, "no log");

@@ -22,7 +22,7 @@
 #include "tests/sstable/table_fixture.h"
 #include "tests/support/source_dir.h"
 #include "tests/support/status.h"
-#include "tests/support/table_host.h"
+#include "tests/support/table_callbacks.h"
 
 namespace cairn::sstable {
 namespace {
@@ -35,11 +35,11 @@ struct Machine {
     context.files = disk.get();
     context.directory = "tables";
     context.store = kStore;
-    context.host = &host;
+    context.callbacks = &callbacks;
     context.counters = &counters;
   }
   std::unique_ptr<io::SimDisk> disk;
-  cairn::testing::CountingTableHost host;
+  cairn::testing::CountingTableCallbacks callbacks;
   TableCounters counters;
   TableContext context;
 };
@@ -152,7 +152,7 @@ TEST_F(SnapshotTableTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(4u, info->fragments);
   EXPECT_EQ(1u + 18 + 6 + 2, info->frames);
   EXPECT_EQ(2 * info->stored_bytes, info->raw_bytes);
-  EXPECT_EQ(info->bytes, machine_.host.taken);
+  EXPECT_EQ(info->bytes, machine_.callbacks.taken);
   const Status same = Compare(machine_.context, 5, fragments);
   EXPECT_TRUE(same.ok()) << same.ToString();
   auto table = SnapshotTable::Open(machine_.context, 5);
@@ -447,17 +447,17 @@ TEST_F(SnapshotTableTest, EveryOperationFailed) {
       ASSERT_FALSE(written.ok()) << i;
       EXPECT_EQ(error == EIO ? StatusCode::kIoError : StatusCode::kNoSpace, written.status().code())
           << written.status().ToString();
-      EXPECT_EQ(0u, machine.host.taken) << "space is returned";
+      EXPECT_EQ(0u, machine.callbacks.taken) << "space is returned";
       EXPECT_TRUE(machine.disk->Files().empty()) << machine.disk->Files().front();
     }
   }
 }
 
 TEST_F(SnapshotTableTest, TheCapOfTheHost) {
-  machine_.host.limit = 3 * kTableAlignment;
+  machine_.callbacks.limit = 3 * kTableAlignment;
   const auto written = Write(machine_.context, 5, SomeFragments());
   EXPECT_EQ(StatusCode::kNoSpace, written.status().code());
-  EXPECT_EQ(0u, machine_.host.taken);
+  EXPECT_EQ(0u, machine_.callbacks.taken);
   EXPECT_TRUE(machine_.disk->Files().empty());
 }
 

@@ -4,7 +4,7 @@
 // nothing is left of it, its space is given back, and the next try makes the table that it would
 // have been. A look or read that fails costs the one call that needed it.
 // Method: tables whose sizes put the end of the write buffer into every part in turn, and that part
-// is read off the finished file; each write fails once, and the host refuses each once.
+// is read off the finished file; each write fails once, and the callbacks refuse each once.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -73,12 +73,12 @@ TEST(IndexWriter, EveryPartOfATableMeetsAWriteThatFails) {
     ASSERT_OK_ASSIGN(const TableInfo info, WriteTable(tables.context, 1, records));
     ASSERT_OK_ASSIGN(const auto file, disk->ReadRaw(path));
     ASSERT_OK(disk->Remove(path));
-    tables.host->taken = 0;
+    tables.callbacks->taken = 0;
     for (uint64_t end = kTableWriteBytes; end < info.bytes; end += kTableWriteBytes) {
       parts.insert(PartOfIndex(file, end));
       for (const bool refused : {false, true}) {
         if (refused) {
-          tables.host->capacity = end - 1;
+          tables.callbacks->capacity = end - 1;
         } else {
           disk->AddFault(FailingWrite(end - kTableWriteBytes));
         }
@@ -86,14 +86,14 @@ TEST(IndexWriter, EveryPartOfATableMeetsAWriteThatFails) {
         EXPECT_FAILS(failed, refused ? StatusCode::kNoSpace : StatusCode::kIoError,
                      refused ? "cap" : path + ".tmp");
         EXPECT_TRUE(disk->Files().empty());
-        EXPECT_EQ(tables.host->taken, 0u);
-        tables.host->capacity = UINT64_MAX;
+        EXPECT_EQ(tables.callbacks->taken, 0u);
+        tables.callbacks->capacity = UINT64_MAX;
       }
     }
     ASSERT_OK_ASSIGN(const TableInfo again, WriteTable(tables.context, 1, records));
     EXPECT_EQ(again, info);
     EXPECT_TRUE(*disk->ReadRaw(path) == file);
-    EXPECT_EQ(tables.host->taken, info.bytes);
+    EXPECT_EQ(tables.callbacks->taken, info.bytes);
   }
   EXPECT_EQ(parts, (std::set<std::string>{"data", "last data", "partition", "last partition",
                                           "last root", "footer"}));
@@ -145,12 +145,12 @@ TEST(SnapshotWriter, EveryPartOfATableMeetsAWriteThatFails) {
     ASSERT_OK_ASSIGN(const auto table, SnapshotTable::Open(tables.context, 1));
     ASSERT_OK_ASSIGN(const auto fragments, table->Fragments());
     ASSERT_OK(disk->Remove(path));
-    tables.host->taken = 0;
+    tables.callbacks->taken = 0;
     for (uint64_t end = kTableAlignment; end <= info.bytes; end += kTableAlignment) {
       if (end < info.bytes) parts.insert(PartOfSnapshot(fragments, info.bytes, end));
       for (const bool refused : {false, true}) {
         if (refused) {
-          tables.host->capacity = end - 1;
+          tables.callbacks->capacity = end - 1;
         } else {
           disk->AddFault(FailingWrite(end - kTableAlignment));
         }
@@ -158,14 +158,14 @@ TEST(SnapshotWriter, EveryPartOfATableMeetsAWriteThatFails) {
                      refused ? StatusCode::kNoSpace : StatusCode::kIoError,
                      refused ? "cap" : path + ".tmp");
         EXPECT_TRUE(disk->Files().empty());
-        EXPECT_EQ(tables.host->taken, 0u);
-        tables.host->capacity = UINT64_MAX;
+        EXPECT_EQ(tables.callbacks->taken, 0u);
+        tables.callbacks->capacity = UINT64_MAX;
       }
     }
     ASSERT_OK_ASSIGN(const SnapshotInfo again, WriteSnapshot(tables.context, frame_bytes));
     EXPECT_EQ(again, info);
     EXPECT_TRUE(*disk->ReadRaw(path) == file);
-    EXPECT_EQ(tables.host->taken, info.bytes);
+    EXPECT_EQ(tables.callbacks->taken, info.bytes);
   }
   EXPECT_EQ(parts, (std::set<std::string>{"frame", "entries", "fragments", "footer"}));
 }

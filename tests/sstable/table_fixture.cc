@@ -51,7 +51,7 @@ TestTables::TestTables(std::shared_ptr<io::FileSystem> file_system, size_t cache
   context.directory = std::string("t");
   context.store = kTestStore;
   context.cache = cache.get();
-  context.host = host.get();
+  context.callbacks = callbacks.get();
   context.counters = counters.get();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shared by the tests of index tables: a place to write tables, a host that hands out numbers and
+// Shared by the tests of index tables: a place to write tables, callbacks that hand out numbers and
 // counts space, and records whose contents follow from a number.
 #pragma once
 
@@ -28,7 +28,7 @@ inline constexpr StoreId kTestStore{{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 
 using Records = std::map<std::string, std::optional<std::string>>;
 using RecordList = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
-class TestHost final : public TableHost {
+class TestCallbacks final : public TableCallbacks {
  public:
   Result<uint64_t> NewTableNumber() override {
     if (!refuse_numbers.ok()) return refuse_numbers;
@@ -71,7 +71,7 @@ struct TestTables {
   uint64_t reads() const { return counters->block_reads.load(); }
 
   std::shared_ptr<io::FileSystem> files;
-  std::unique_ptr<TestHost> host = std::make_unique<TestHost>();
+  std::unique_ptr<TestCallbacks> callbacks = std::make_unique<TestCallbacks>();
   std::unique_ptr<BlockCache> cache;
   std::unique_ptr<TableCounters> counters = std::make_unique<TableCounters>();
   TableContext context;

@@ -130,7 +130,7 @@ TEST(Tombstones, ADenseTableAtTheBottomIsRewritten) {
   Records records = MakeRecords(1000);
   for (uint64_t i = 0; i < 1000; i += 2) records[KeyOf(i * 2)] = std::nullopt;
   ASSERT_OK_ASSIGN(const TableInfo info, WriteTable(tables.context, 1, records));
-  tables.host->next_number = 2;
+  tables.callbacks->next_number = 2;
   const LiveTable live{1, 3, info.bytes};
   ASSERT_OK_ASSIGN(const auto index, LsmIndex::Open(OptionsOf(tables), {&live, 1}));
   ASSERT_OK_ASSIGN(const auto edit, index->CompactOnce());

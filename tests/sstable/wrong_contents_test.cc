@@ -194,11 +194,11 @@ TEST_F(WrongContentsTest, BlocksThatDoNotFollowEachOther) {
                At(first.offset) + "block: does not follow the one before");
   // Merged, it would make a table that nothing is found in.
   OlderData older(std::make_shared<const Levels>(), 0);
-  tables_.host->next_number = 2;
+  tables_.callbacks->next_number = 2;
   const auto merged = table->NewMergeIterator();
   EXPECT_FAILS(WriteTables(tables_.context, *merged, older, 1 << 20), StatusCode::kCorruption,
                "t: an index table is out of order at a key of 1 bytes");
-  EXPECT_EQ(tables_.host->taken, 0u);
+  EXPECT_EQ(tables_.callbacks->taken, 0u);
 }
 
 TEST_F(WrongContentsTest, AFilterOfOtherKeys) {
@@ -379,7 +379,7 @@ TEST(WriteTables, ATableThatCannotBeOpenedIsTakenBack) {
                tables.Path(1));
   EXPECT_EQ(disk->faults_struck(), 1u);
   EXPECT_TRUE(disk->Files().empty());
-  EXPECT_EQ(tables.host->taken, 0u);
+  EXPECT_EQ(tables.callbacks->taken, 0u);
 }
 
 }  // namespace

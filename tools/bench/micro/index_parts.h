@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <string>
 
-#include "sstable/table_host.h"
+#include "sstable/table_callbacks.h"
 
 namespace cairn::bench::micro {
 
-class Numbers final : public sstable::TableHost {
+class Numbers final : public sstable::TableCallbacks {
  public:
   Result<uint64_t> NewTableNumber() override { return ++last_; }
   Status TakeSpace(uint64_t) override { return Status::Ok(); }

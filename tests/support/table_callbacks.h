@@ -3,13 +3,13 @@
 // Where a test's tables ask for numbers and space.
 #pragma once
 
-#include "sstable/table_host.h"
+#include "sstable/table_callbacks.h"
 
 namespace cairn::testing {
 
-class CountingTableHost final : public sstable::TableHost {
+class CountingTableCallbacks final : public sstable::TableCallbacks {
  public:
-  explicit CountingTableHost(uint64_t first_number = 1) : next_(first_number) {}
+  explicit CountingTableCallbacks(uint64_t first_number = 1) : next_(first_number) {}
   Result<uint64_t> NewTableNumber() override { return next_++; }
   Status TakeSpace(uint64_t bytes) override {
     if (taken + bytes > limit) return Status(StatusCode::kNoSpace, "the cap");

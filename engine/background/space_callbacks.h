@@ -16,12 +16,12 @@
 namespace cairn::engine {
 
 // Thread-safe, except where marked.
-class SpaceHost {
+class SpaceCallbacks {
  public:
   using Resolve = std::function<Result<Op>(const Tree&)>;
-  virtual ~SpaceHost() = default;
+  virtual ~SpaceCallbacks() = default;
 
-  // The wall clock, as in CommitHost; and its time when the store was opened.
+  // The wall clock, as in CommitCallbacks; and its time when the store was opened.
   virtual uint64_t NowNs() const = 0;
   virtual uint64_t opened_wall_ns() const = 0;
   // The store takes changes, and its log works.

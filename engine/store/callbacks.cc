@@ -12,7 +12,7 @@ using engine::Committer;
 using engine::Head;
 using engine::Node;
 
-class StoreCore::WriteSide final : public engine::WriteHost {
+class StoreCore::WriteSide final : public engine::WriteCallbacks {
  public:
   explicit WriteSide(StoreCore* core) : core_(core) {}
 
@@ -57,7 +57,7 @@ class StoreCore::WriteSide final : public engine::WriteHost {
   StoreCore* const core_;
 };
 
-class StoreCore::SpaceSide final : public engine::SpaceHost {
+class StoreCore::SpaceSide final : public engine::SpaceCallbacks {
  public:
   explicit SpaceSide(StoreCore* core) : core_(core) {}
 
@@ -88,7 +88,7 @@ class StoreCore::SpaceSide final : public engine::SpaceHost {
 };
 
 // The tree under the commit lock, and the rest of the store, as the reader sees them.
-class StoreCore::ReaderSide final : public engine::ReaderHost {
+class StoreCore::ReaderSide final : public engine::ReaderCallbacks {
  public:
   explicit ReaderSide(StoreCore* core) : core_(core) {}
 
@@ -131,14 +131,14 @@ class StoreCore::ReaderSide final : public engine::ReaderHost {
   StoreCore* const core_;
 };
 
-std::unique_ptr<engine::WriteHost> StoreCore::MakeWriteHost() {
+std::unique_ptr<engine::WriteCallbacks> StoreCore::MakeWriteCallbacks() {
   return std::make_unique<WriteSide>(this);
 }
 
 engine::WriteDeps StoreCore::MakeWriteDeps() {
   return {.world = world_,
           .options = &options_,
-          .host = write_host_.get(),
+          .callbacks = write_callbacks_.get(),
           .lifecycle = &lifecycle_,
           .committer = &committer_,
           .access = &access_,
@@ -160,11 +160,11 @@ std::unique_ptr<engine::Indexer> StoreCore::MakeIndexer() {
 }
 
 engine::SpaceDeps StoreCore::MakeSpaceDeps() {
-  space_host_ = std::make_unique<SpaceSide>(this);
+  space_callbacks_ = std::make_unique<SpaceSide>(this);
   return {.world = world_,
           .directory = path_,
           .options = &options_,
-          .host = space_host_.get(),
+          .callbacks = space_callbacks_.get(),
           .committer = &committer_,
           .access = &access_,
           .ledger = &ledger_,
@@ -179,7 +179,7 @@ engine::Follower::Deps StoreCore::MakeFollowDeps() {
   return {.world = world_,
           .directory = path_,
           .options = &options_,
-          .host = &recovery_,
+          .callbacks = &recovery_,
           .manifest = &manifest_,
           .committer = &committer_,
           .reader = &reader_};
@@ -200,8 +200,8 @@ void StoreCore::StartParts() {
   space_.SetLog(log_.get(), parallel_for_.get());
   hints_.Start(log_.get(), timer_.get(), executor_.get());
   follower_.SetLog(log_.get());
-  reader_host_ = std::make_unique<ReaderSide>(this);
-  reader_.Start({.host = reader_host_.get(),
+  reader_callbacks_ = std::make_unique<ReaderSide>(this);
+  reader_.Start({.callbacks = reader_callbacks_.get(),
                  .log = log_.get(),
                  .executor = executor_.get(),
                  .background = background_executor_.get(),

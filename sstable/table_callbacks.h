@@ -10,9 +10,9 @@
 namespace cairn::sstable {
 
 // Called by the thread that flushes or merges, with no lock of this folder held. Thread-safe.
-class TableHost {
+class TableCallbacks {
  public:
-  virtual ~TableHost() = default;
+  virtual ~TableCallbacks() = default;
 
   // A number that no file of the store ever had, larger than all before. The store has durably
   // reserved it, so that it is not given again after a crash.

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers and space for the writers of tables (sstable/table_host.h).
+// Numbers and space for the writers of tables (sstable/table_callbacks.h).
 #pragma once
 
 #include <cstdint>
 
 #include "engine/background/space_deps.h"
-#include "sstable/table_host.h"
+#include "sstable/table_callbacks.h"
 
 namespace cairn::engine {
 
 class IndexFlusher;
 
 // For tables that give space back elsewhere: they use the reserve.
-class ReclaimTableHost : public sstable::TableHost {
+class ReclaimTableCallbacks : public sstable::TableCallbacks {
  public:
-  explicit ReclaimTableHost(const SpaceDeps& deps) : deps_(deps) {}
+  explicit ReclaimTableCallbacks(const SpaceDeps& deps) : deps_(deps) {}
 
   Result<uint64_t> NewTableNumber() override { return deps_.manifest->NewTableNumber(); }
   Status TakeSpace(uint64_t bytes) override {
@@ -29,10 +29,10 @@ class ReclaimTableHost : public sstable::TableHost {
 
 // For the index: flushes and merges are paced, and tree flushes come between. The space thread runs
 // them; and after its end, at full speed, the thread that closes the store.
-class IndexTableHost final : public ReclaimTableHost {
+class IndexTableCallbacks final : public ReclaimTableCallbacks {
  public:
-  IndexTableHost(const SpaceDeps& deps, IndexFlusher* flusher)
-      : ReclaimTableHost(deps), flusher_(flusher) {}
+  IndexTableCallbacks(const SpaceDeps& deps, IndexFlusher* flusher)
+      : ReclaimTableCallbacks(deps), flusher_(flusher) {}
   Status TakeSpace(uint64_t bytes) override;
 
  private:
@@ -48,10 +48,10 @@ class DiskSpaceWatcher {
 };
 
 // For tables of appends: they are data. Discarding one makes room.
-class DataTableHost final : public ReclaimTableHost {
+class DataTableCallbacks final : public ReclaimTableCallbacks {
  public:
-  DataTableHost(const SpaceDeps& deps, DiskSpaceWatcher* watcher)
-      : ReclaimTableHost(deps), watcher_(watcher) {}
+  DataTableCallbacks(const SpaceDeps& deps, DiskSpaceWatcher* watcher)
+      : ReclaimTableCallbacks(deps), watcher_(watcher) {}
   Status TakeSpace(uint64_t bytes) override;
   void ReturnSpace(uint64_t bytes) override;
 
