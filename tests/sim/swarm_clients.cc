@@ -513,9 +513,15 @@ void SwarmClients::Follow(Client& client) {
     for (int round = 0; follower.ok() && round < 3 && !stop_; ++round) {
       const auto found = ReadAll(*follower, faults_.lied(), result_);
       ++result_->follows;
-      // A refresh in the midst of reading mixes two times.
-      const bool mixes = found.status().code() == StatusCode::kInvalidArgument ||
-                         found.status().message().find(kWrongContent) != std::string_view::npos;
+      // A refresh in the midst of reading mixes two times: the branch is shorter then, or its
+      // states lie elsewhere. What is really gone is so again.
+      const auto read_again = [&] {
+        return ReadAll(*follower, faults_.lied(), result_).status().ToString();
+      };
+      const bool mixes =
+          found.status().code() == StatusCode::kInvalidArgument ||
+          found.status().message().find(kWrongContent) != std::string_view::npos ||
+          (found.status().code() == StatusCode::kEvicted && read_again() != found.status().ToString());
       if (!mixes) told(found.status(), "read of a follower");
       for (const auto& [name, branch] : found.ok() ? *found : FoundBranches()) {
         if (branch.state == nullptr || known_.WasOnce(name, *branch.state)) continue;
