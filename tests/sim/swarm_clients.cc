@@ -518,10 +518,10 @@ void SwarmClients::Follow(Client& client) {
       const auto read_again = [&] {
         return ReadAll(*follower, faults_.lied(), result_).status().ToString();
       };
-      const bool mixes =
-          found.status().code() == StatusCode::kInvalidArgument ||
-          found.status().message().find(kWrongContent) != std::string_view::npos ||
-          (found.status().code() == StatusCode::kEvicted && read_again() != found.status().ToString());
+      const bool mixes = found.status().code() == StatusCode::kInvalidArgument ||
+                         found.status().message().find(kWrongContent) != std::string_view::npos ||
+                         (found.status().code() == StatusCode::kEvicted &&
+                          read_again() != found.status().ToString());
       if (!mixes) told(found.status(), "read of a follower");
       for (const auto& [name, branch] : found.ok() ? *found : FoundBranches()) {
         if (branch.state == nullptr || known_.WasOnce(name, *branch.state)) continue;

@@ -29,7 +29,8 @@ TEST(Swarm, EverySeedKeepsItsPromisesAndRepeatsItself) {
 // was in it, so that the store did not open; KV that was left out after the log had failed;
 // a copy that ended at an empty segment. The last was none: a follower was read at two times.
 TEST(Swarm, SeedsThatOnceFoundABrokenPromise) {
-  for (const uint64_t seed : {94, 112, 5122, 500102, 514970, 955690800, 499281115}) RunSeedsTwice(seed, 1);
+  for (const uint64_t seed : {94, 112, 5122, 500102, 514970, 955690800, 499281115})
+    RunSeedsTwice(seed, 1);
 }
 
 // Whether some of these seeds finds a broken promise.

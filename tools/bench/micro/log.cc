@@ -29,7 +29,7 @@ class Index {
                                                       .directory = "tables",
                                                       .store = kStore,
                                                       .cache = &cache_,
-                                                      .host = &numbers_,
+                                                      .callbacks = &numbers_,
                                                       .counters = &counters_},
                                            .shape = {}},
                                           {});

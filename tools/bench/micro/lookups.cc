@@ -75,7 +75,7 @@ class DiskIndex {
                                             .directory = scratch_->path(),
                                             .store = kStore,
                                             .cache = cache_.get(),
-                                            .host = &numbers_,
+                                            .callbacks = &numbers_,
                                             .counters = &counters_},
                                  .shape = {.table_bytes = 8 << 20, .level1_bytes = 16 << 20}},
                                 live);
