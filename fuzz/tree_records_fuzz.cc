@@ -127,6 +127,7 @@ void ReadAll(const std::shared_ptr<sstable::LsmIndex>& shared, const engine::Tre
   sstable::LsmIndex& index = *shared;
   engine::Tree tree;
   tree.SetIndex(shared);
+  tree.segment_usages().CountFrom(1);
   const Status roots = TreeRecords::LoadRoots(&tree);
   CheckStatus(roots);
   if (roots.ok()) {
@@ -156,7 +157,7 @@ void ReadAll(const std::shared_ptr<sstable::LsmIndex>& shared, const engine::Tre
   uint64_t next_ns = 0;
   CheckStatus(TreeRecords::ReadExpired(index, UINT64_MAX, {}, 100, &next_ns).status());
   std::vector<uint64_t> nodes;
-  CheckStatus(TreeRecords::ReadLogged(index, UINT64_MAX - 1, &nodes));
+  CheckStatus(TreeRecords::ReadLogged(index, {}, &nodes));
   for (uint64_t table = 0; table < 3; ++table) {
     CheckStatus(TreeRecords::ReadJoined(index, table, &nodes));
   }
@@ -190,7 +191,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   ReadAll(index, needs);
   uint64_t found = 0;
   engine::TreeRecords::Check(
-      *index, [](uint64_t, const engine::SealedRange&) {},
+      *index, 1, [](uint64_t, const engine::SealedRange&) {},
       [&](const Status& status) {
         CAIRN_CHECK(!status.ok());
         ++found;

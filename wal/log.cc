@@ -4,11 +4,13 @@
 #include "wal/log.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "base/core/out_of_memory.h"
+#include "base/io/file_util.h"
 #include "wal/log_impl.h"
 
 namespace cairn::wal {
@@ -101,11 +103,20 @@ void LogImpl::SetLive(std::deque<SegmentInfo>* live) {
   live_bytes_ = bytes;
 }
 
-Status LogImpl::Follow(RecoveredLog recovered) {
+std::vector<RestingSegment>::iterator LogImpl::FindResting(uint64_t segment) {
+  const auto at = std::lower_bound(
+      resting_.begin(), resting_.end(), segment,
+      [](const RestingSegment& one, uint64_t number) { return one.number < number; });
+  return at != resting_.end() && at->number == segment ? at : resting_.end();
+}
+
+Status LogImpl::Follow(RecoveredLog recovered, std::span<const RestingSegment> resting) {
   CAIRN_CHECK(options_.read_only);
   std::deque<SegmentInfo> live(recovered.segments.begin(), recovered.segments.end());
+  std::vector<RestingSegment> rest(resting.begin(), resting.end());
   MutexLock lock(&mutex_);
   SetLive(&live);
+  resting_.swap(rest);
   recovered_ = std::move(recovered);
   open_files_.clear();
   ++follows_;
@@ -119,13 +130,20 @@ Status LogImpl::Start() {
   {
     MutexLock lock(&mutex_);
     SetLive(&live);
+    resting_ = options_.resting;
+    CAIRN_CHECK(resting_.empty() ||
+                resting_.back().number <
+                    (live_.empty() ? options_.first_segment : live_.front().number));
   }
   // The pool would rename and write files that may belong to a running writer.
   if (options_.read_only) return Status::Ok();
-  if (options_.grant != nullptr) options_.grant->TakeAnyway(live_bytes());
+  if (options_.grant != nullptr) {
+    options_.grant->TakeAnyway(live_bytes());
+    options_.grant->TakeAnyway(options_.resting.size() * options_.segment_bytes);
+  }
   const bool is_new = recovered_.segments.empty();
-  const uint64_t first = is_new ? 1 : recovered_.segments.front().number;
-  const uint64_t next = is_new ? 1 : recovered_.segments.back().number + 1;
+  const uint64_t first = is_new ? options_.first_segment : recovered_.segments.front().number;
+  const uint64_t next = is_new ? first : recovered_.segments.back().number + 1;
   CAIRN_RETURN_IF_ERROR(pool_.Open(first, next, /*fill=*/is_new));
 
   footer_.Allocate(options_.allocator, options_.segment_bytes);
@@ -184,7 +202,7 @@ Result<std::shared_ptr<io::File>> LogImpl::OpenSegment(uint64_t segment) {
     const bool live = std::any_of(live_.begin(), live_.end(), [segment](const SegmentInfo& entry) {
       return entry.number == segment;
     });
-    if (!live) {
+    if (!live && FindResting(segment) == resting_.end()) {
       return Status(StatusCode::kNotFound,
                     "log segment " + SegmentFileName(segment) + " is not part of the log");
     }
@@ -216,24 +234,36 @@ LogPosition LogImpl::written_end() const {
   return {last.number, last.epoch, last.end_offset, recovered_.last_sequence, recovered_.last_hash};
 }
 
-Status LogImpl::ReleaseBelow(uint64_t first_segment) {
+Status LogImpl::ReleaseBelow(uint64_t first_segment, std::span<const uint64_t> resting) {
   CAIRN_RETURN_IF_ERROR(CheckLock());
   const size_t before = released_.size();
   {
     MutexLock lock(&mutex_);
+    released_.reserve(before + live_.size());
+    resting_.reserve(resting_.size() + live_.size());
     // The segment with the last durable record stays: if a power loss takes what follows, the log
     // continues at its end.
     const uint64_t durable = durable_.load();
     while (live_.size() > 1 && live_.front().number < first_segment &&
            live_[1].first_sequence <= durable) {
       CAIRN_CHECK(live_[1].number == live_.front().number + 1);
-      CAIRN_CHECK(live_bytes_.load() >= live_.front().file_bytes);
-      released_.push_back(live_.front());
-      live_bytes_ -= live_.front().file_bytes;
+      const SegmentInfo& front = live_.front();
+      CAIRN_CHECK(live_bytes_.load() >= front.file_bytes);
+      if (std::binary_search(resting.begin(), resting.end(), front.number)) {
+        CAIRN_CHECK(front.file_bytes == options_.segment_bytes);
+        CAIRN_CHECK(resting_.empty() || resting_.back().number < front.number);
+        resting_.push_back({front.number, front.end_offset});
+      } else {
+        released_.push_back(front);
+      }
+      live_bytes_ -= front.file_bytes;
       live_.pop_front();
     }
     const uint64_t first_live = live_.empty() ? 0 : live_.front().number;
-    std::erase_if(open_files_, [&](const auto& open) { return open.first < first_live; });
+    for (auto open = open_files_.begin(); open != open_files_.end();) {
+      const bool stays = open->first >= first_live || FindResting(open->first) != resting_.end();
+      open = stays ? std::next(open) : open_files_.erase(open);
+    }
   }
   Status status;
   for (size_t at = released_.size() > before ? before : 0; at < released_.size();) {
@@ -248,6 +278,23 @@ Status LogImpl::ReleaseBelow(uint64_t first_segment) {
   return status;
 }
 
+// The file goes first: as long as it is there its bytes are taken.
+Status LogImpl::RemoveResting(uint64_t segment) {
+  CAIRN_RETURN_IF_ERROR(CheckLock());
+  CAIRN_RETURN_IF_ERROR(
+      io::RemoveIfExists(*world_.files, SegmentPath(options_.directory, segment)));
+  {
+    MutexLock lock(&mutex_);
+    const auto found = FindResting(segment);
+    CAIRN_CHECK(found != resting_.end());
+    resting_.erase(found);
+    std::erase_if(open_files_, [&](const auto& open) { return open.first == segment; });
+  }
+  if (options_.grant != nullptr) options_.grant->Return(options_.segment_bytes);
+  pool_.Wake();  // The space may be what was missing.
+  return Status::Ok();
+}
+
 Log::Counters LogImpl::counters() const {
   auto* self = const_cast<LogImpl*>(this);  // The parts count under locks of their own.
   const SegmentPool::Stock stock = self->pool_.stock();
@@ -260,8 +307,10 @@ Log::Counters LogImpl::counters() const {
   counters.segments_live = live_.size();
   counters.segments_spare = stock.spares;
   for (const SegmentInfo& live : live_) counters.segment_bytes_live += live.file_bytes;
-  counters.segment_bytes_total =
-      counters.segment_bytes_live + stock.spares * options_.segment_bytes;
+  counters.segments_resting = resting_.size();
+  counters.segment_bytes_resting = resting_.size() * options_.segment_bytes;
+  counters.segment_bytes_total = counters.segment_bytes_live + counters.segment_bytes_resting +
+                                 stock.spares * options_.segment_bytes;
   counters.hot_bytes = hot_bytes;
   counters.groups_in_flight = in_flight_;
   counters.no_segment = stock.times_refused;

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,14 @@ class LogObserver {
   virtual void OnEvent(const std::string& line) = 0;
 };
 
+// A full segment that has left the log: its records are not replayed any more, but content is still
+// read from it. Its file is never written again, nor used for another segment.
+struct RestingSegment {
+  uint64_t number = 0;
+  uint64_t end_offset = 0;  // First byte after its last group.
+  bool operator==(const RestingSegment&) const = default;
+};
+
 struct LogOptions {
   std::string directory;  // "<store>/log"
   StoreId store;
@@ -96,6 +105,9 @@ struct LogOptions {
   io::FileLock* lock = nullptr;     // The store's; may be null. See CheckLock.
   SpaceGrant* grant = nullptr;      // May be null: unlimited.
   LogObserver* observer = nullptr;  // May be null.
+  uint64_t first_segment = 1;       // The next one of a log that has none.
+  // Ascending, below the first segment of the log.
+  std::vector<RestingSegment> resting{};
 };
 
 // Found by recovery; also the state from which a Log goes on.
@@ -240,11 +252,11 @@ class Log {
   // Sleeps until another thread has published the record that FindHot returned. This thread must
   // not own its slot.
   virtual void AwaitSealed(const Pinned& record) = 0;
-  // A file handle for reading a segment with direct I/O, cached.
+  // A file handle for reading a segment with direct I/O, cached. The segment may rest.
   virtual Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) = 0;
-  // For a read-only log: goes on from the result of another Recover. Handles from OpenSegment stay
-  // valid for what they were opened for.
-  virtual Status Follow(RecoveredLog recovered) = 0;
+  // For a read-only log: goes on from the result of another Recover, with these segments resting.
+  // Handles from OpenSegment stay valid for what they were opened for.
+  virtual Status Follow(RecoveredLog recovered, std::span<const RestingSegment> resting) = 0;
   virtual std::vector<SegmentInfo> Segments() const = 0;
   // The bytes of its segments, without the unfilled part of the last one. Takes no lock.
   virtual uint64_t live_bytes() const = 0;
@@ -257,7 +269,14 @@ class Log {
   // whose first_sequence is at most durable_sequence(). Segments beyond that are not released.
   // Errors are returned, and such segments are tried again by the next call that has nothing else
   // to release: one file that cannot be recycled does not hold up others. By one thread at a time.
-  virtual Status ReleaseBelow(uint64_t first_segment) = 0;
+  //
+  // Those of them that are in `resting`, which ascends, are full. They stay as they are, and go on
+  // taking the grant's bytes, until RemoveResting.
+  virtual Status ReleaseBelow(uint64_t first_segment, std::span<const uint64_t> resting) = 0;
+  Status ReleaseBelow(uint64_t first_segment) { return ReleaseBelow(first_segment, {}); }
+  // Removes the file of a segment that rests; also if it is gone already. The caller has made
+  // durable that nothing needs it. On an error it goes on resting. By one thread at a time.
+  virtual Status RemoveResting(uint64_t segment) = 0;
 
   struct Counters {
     uint64_t groups = 0, records = 0, syncs = 0;
@@ -266,7 +285,8 @@ class Log {
     uint64_t bytes_prewritten = 0;  // Zeros, ahead of small groups.
     uint64_t led_by_waiter = 0, led_by_thread = 0;
     uint64_t segments_live = 0, segments_spare = 0, segment_bytes_total = 0;
-    uint64_t segment_bytes_live = 0;  // Without spares.
+    uint64_t segment_bytes_live = 0;  // Without spares, and without resting ones.
+    uint64_t segments_resting = 0, segment_bytes_resting = 0;
     uint64_t hot_bytes = 0, busy = 0;
     uint64_t groups_in_flight = 0;  // Now; a sync without a group counts as one.
     // Stalls. Reported to OnEvent as well: groups slower than kStallNs, and when no segment can be

@@ -63,11 +63,12 @@ class LogImpl final : public Log {
   Pinned FindHot(const Location& record, uint32_t bytes) override;
   void AwaitSealed(const Pinned& record) override;
   Result<std::shared_ptr<io::File>> OpenSegment(uint64_t segment) override;
-  Status Follow(RecoveredLog recovered) override;
+  Status Follow(RecoveredLog recovered, std::span<const RestingSegment> resting) override;
   std::vector<SegmentInfo> Segments() const override;
   uint64_t live_bytes() const override { return live_bytes_.load(std::memory_order_relaxed); }
   LogPosition written_end() const override;
-  Status ReleaseBelow(uint64_t first_segment) override;
+  Status ReleaseBelow(uint64_t first_segment, std::span<const uint64_t> resting) override;
+  Status RemoveResting(uint64_t segment) override;
   Counters counters() const override;
   Status Close() override;
 
@@ -154,6 +155,8 @@ class LogImpl final : public Log {
   void StopThreads() CAIRN_EXCLUDES(mutex_);
   void AwaitWrites() CAIRN_EXCLUDES(mutex_);
   void SetLive(std::deque<SegmentInfo>* live) CAIRN_REQUIRES(mutex_);  // Swaps.
+  // Its place among the resting ones; their end if it is none.
+  std::vector<RestingSegment>::iterator FindResting(uint64_t segment) CAIRN_REQUIRES(mutex_);
 
   const io::World world_;
   io::Scheduler& scheduler_;
@@ -181,6 +184,7 @@ class LogImpl final : public Log {
   std::atomic<uint64_t> live_bytes_{0};
   uint64_t counted_end_ CAIRN_GUARDED_BY(mutex_) = 0;  // How much of segment_ live_bytes_ counts.
   std::vector<SegmentInfo> released_;  // Not live, not recycled yet: ReleaseBelow's own.
+  std::vector<RestingSegment> resting_ CAIRN_GUARDED_BY(mutex_);  // Ascending.
   // Newest last. A file opened before a Follow may belong to another segment by now.
   std::deque<std::pair<uint64_t, std::shared_ptr<io::File>>> open_files_ CAIRN_GUARDED_BY(mutex_);
   uint64_t follows_ CAIRN_GUARDED_BY(mutex_) = 0;

@@ -283,7 +283,7 @@ Status LogImpl::OpenNextSegment(uint64_t group_bytes, uint32_t group_footer, Pur
   if (!pool_.NextHasBlocks(blocks, &refused)) return NoBlocks(refused);
   // Memory first: a segment that was taken must be written. Its number is known in advance.
   const uint64_t number = segment_ != nullptr ? segment_->number + 1
-                          : live_.empty()     ? 1
+                          : live_.empty()     ? options_.first_segment
                                               : live_.back().number + 1;
   CAIRN_CHECK(live_.empty() || live_.back().number + 1 == number);
   auto chunk = ChunkFor(number, 0, kFirstGroupOffset + AlignUp(group_bytes, kBlock));

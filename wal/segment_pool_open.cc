@@ -34,9 +34,10 @@ Status SegmentPool::AdoptSpare(uint64_t id) {
   return Status::Ok();
 }
 
-// Files that are not part of the log become spares, except the next segment. The highest number
-// first: a number above the next one must never exist without it, or recovery would report the next
-// one as missing.
+// Files that are not part of the log become spares, except the next segment. Those below the log
+// rest, or a crash has left them: they are removed and never written to again, since a copy of the
+// store may have them as hard links. The highest number first: a number above the next one must
+// never exist without it, or recovery would report the next one as missing.
 Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_t first_live,
                                   uint64_t next_segment) {
   io::FileSystem& files = *world_.files;
@@ -46,6 +47,14 @@ Status SegmentPool::AdoptSegments(const std::vector<uint64_t>& segments, uint64_
     if (*segment >= first_live && *segment < next_segment) continue;
     if (*segment == next_segment) continue;
     CAIRN_CHECK(*segment != 0);
+    if (*segment < first_live) {
+      const auto& rest = options_.resting;
+      const bool rests =
+          std::binary_search(rest.begin(), rest.end(), RestingSegment{*segment, 0},
+                             [](const auto& a, const auto& b) { return a.number < b.number; });
+      if (!rests) CAIRN_RETURN_IF_ERROR(files.Remove(SegmentPath(directory, *segment)));
+      continue;
+    }
     uint64_t id = 0;
     {
       MutexLock lock(&mutex_);

@@ -52,6 +52,9 @@
   X(kSealBeforeRetire, "ordering", "a log segment goes before what is alive of it is in tables") \
   X(kDumpBeforeRetire, "ordering", "a log segment goes before the index knows the tree")         \
   X(kManifestBeforeRelease, "ordering", "a log segment goes before MANIFEST begins behind it")   \
+  X(kLogBeforeSegmentDies, "ordering",                                                           \
+    "a resting segment goes before its content's end is durable")                                \
+  X(kManifestBeforeSegmentDies, "ordering", "a resting segment goes while MANIFEST names it")    \
   X(kLogBeforeTableDies, "ordering", "a table goes before what made it useless is durable")      \
   X(kNumberAfterSequence, "ordering", "a copy may give numbers of tables that its log names")    \
   X(kHistoryIsDrawn, "ordering", "an opening or a copy keeps the name of the history before")    \
@@ -93,7 +96,7 @@
   X(kProveTable, "ordering", "the log is given back for a table that was not read again")        \
   X(kGpuReady, "wait", "memory of a GPU is used before its owner has ended with it")             \
   X(kGpuViewsCopied, "wait", "pages are unpacked before the tables are there")                   \
-  X(kGpuTurnsCopied, "wait", "keys are turned by what is not on the GPU yet")                     \
+  X(kGpuTurnsCopied, "wait", "keys are turned by what is not on the GPU yet")                    \
   X(kGpuLayerBehind, "wait", "a layer's event does not wait for what writes the layer")          \
   X(kGpuTableChecked, "wait", "a table on a GPU is written through before it was checked")       \
   X(kGpuHoldWindow, "wait", "a window is read over while it is copied to a GPU")                 \

@@ -77,19 +77,23 @@ class CheckpointDirectory {
     CAIRN_RETURN_IF_ERROR(MakeDirectory("tables"));
     for (const sstable::LiveTable& table : plan_.manifest.index) {
       CAIRN_RETURN_IF_ERROR(
-          LinkTable(sstable::IndexTablePath(kTableDirectory, table.number), &refused));
+          LinkFile(sstable::IndexTablePath(kTableDirectory, table.number), &refused));
     }
     for (const uint64_t number : plan_.snapshots) {
       CAIRN_RETURN_IF_ERROR(
-          LinkTable(sstable::SnapshotTablePath(kTableDirectory, number), &refused));
+          LinkFile(sstable::SnapshotTablePath(kTableDirectory, number), &refused));
     }
     for (const uint64_t number : plan_.derived) {
       const std::string name = sstable::SnapshotTablePath(kTableDirectory, number);
       if (files().Info(io::JoinPath(plan_.source, name)).ok()) {
-        CAIRN_RETURN_IF_ERROR(LinkTable(name, &refused));
+        CAIRN_RETURN_IF_ERROR(LinkFile(name, &refused));
       }
     }
     CAIRN_RETURN_IF_ERROR(LinkNamed(&refused));
+    CAIRN_RETURN_IF_ERROR(MakeDirectory(kLogDirectory));
+    for (const wal::RestingSegment& segment : plan_.manifest.resting) {
+      CAIRN_RETURN_IF_ERROR(LinkFile(wal::SegmentPath(kLogDirectory, segment.number), &refused));
+    }
     CAIRN_ASSIGN_OR_RETURN(const wal::RecoveredLog log, FindLog());
     wal::LogCopy copy;
     copy.from = io::JoinPath(plan_.source, kLogDirectory);
@@ -102,12 +106,11 @@ class CheckpointDirectory {
 
     total_ = wal::BytesOf(copy);
     for (const auto& [name, bytes] : refused) total_ += bytes;
-    for (const auto& [name, bytes] : refused) CAIRN_RETURN_IF_ERROR(CopyTable(name, bytes));
+    for (const auto& [name, bytes] : refused) CAIRN_RETURN_IF_ERROR(CopyFile(name, bytes));
     if (CAIRN_KEPT(kSyncDirectoryTableCopy)) {
       CAIRN_RETURN_IF_ERROR(files().SyncDirectory(At(kTableDirectory)));
     }
 
-    CAIRN_RETURN_IF_ERROR(MakeDirectory(kLogDirectory));
     const uint64_t first = plan_.manifest.log_start_segment;
     for (uint64_t i = 0; i < std::max<size_t>(log.segments.size(), 1); ++i) {
       made_.push_back(wal::SegmentPath(copy.to, first + i));
@@ -136,7 +139,7 @@ class CheckpointDirectory {
         if (index.derived && !files().Info(io::JoinPath(plan_.source, name)).ok()) {
           return Status::Ok();
         }
-        CAIRN_RETURN_IF_ERROR(LinkTable(name, refused));
+        CAIRN_RETURN_IF_ERROR(LinkFile(name, refused));
       }
     }
     named_ = plan_.manifest.named;
@@ -164,14 +167,13 @@ class CheckpointDirectory {
   }
 
   // `name` with its directory, relative to source and target.
-  Status LinkTable(const std::string& name,
-                   std::vector<std::pair<std::string, uint64_t>>* refused) {
+  Status LinkFile(const std::string& name, std::vector<std::pair<std::string, uint64_t>>* refused) {
     CAIRN_RETURN_IF_ERROR(plan_.go_on());
     const std::string from = io::JoinPath(plan_.source, name);
     const Result<io::FileInfo> found = files().Info(from);
     if (found.status().code() == StatusCode::kNotFound) {  // That means the caller's path.
       return Status(StatusCode::kCorruption,
-                    std::string(found.status().message()) + ": the table is gone");
+                    std::string(found.status().message()) + ": the file is gone");
     }
     CAIRN_RETURN_IF_ERROR(found.status());
     const io::FileInfo& info = *found;
@@ -186,7 +188,7 @@ class CheckpointDirectory {
     return Status::Ok();
   }
 
-  Status CopyTable(const std::string& name, uint64_t bytes) {
+  Status CopyFile(const std::string& name, uint64_t bytes) {
     if (buffer_.empty()) {
       buffer_ = AlignedBuffer::TryAllocate(plan_.allocator, kReadWindowBytes, io::kBlockBytes);
       if (buffer_.empty()) return Status(StatusCode::kOutOfMemory, "no memory to copy " + name);

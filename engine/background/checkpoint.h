@@ -4,7 +4,8 @@
 //
 //   target/LOCK          held while the copy is made, so that nobody opens or copies into it
 //   target/tables/*      further names of the same files; copies where the volume is another one
-//   target/log/*         copied up to one group's end (wal/log_copy.h)
+//   target/log/*         segments that rest: as tables; the others: copied up to one group's end
+//                        (wal/log_copy.h)
 //   target/OPTIONS
 //   target/MANIFEST-1    last: everything above is durable before, names included
 //

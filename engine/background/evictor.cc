@@ -170,8 +170,8 @@ Status Evictor::EvictFrom(const std::vector<std::string>& namespaces, uint64_t g
   return Status::Ok();
 }
 
-// Bytes that come back without any eviction: dead bytes in tables, and in the log except its
-// current segment. Under the commit lock.
+// Bytes that come back without any eviction: dead bytes in tables, in segments that rest, and in
+// the log except its current segment. Under the commit lock.
 uint64_t Evictor::DeadBytes() const {
   uint64_t dead = 0, live = 0;
   for (const auto& [number, use] : tree_.tables()) {
@@ -180,7 +180,8 @@ uint64_t Evictor::DeadBytes() const {
   }
   const uint64_t held = tree_.sums().held_bytes();  // By tables and log.
   const uint64_t live_in_log = held - std::min(held, live);
-  const uint64_t log_bytes = deps_.log->counters().segment_bytes_live;
+  const wal::Log::Counters log = deps_.log->counters();
+  const uint64_t log_bytes = log.segment_bytes_live + log.segment_bytes_resting;
   const uint64_t given_back = log_bytes - std::min(log_bytes, deps_.options->segment_bytes);
   return dead + given_back - std::min(given_back, live_in_log);
 }

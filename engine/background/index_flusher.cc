@@ -54,9 +54,7 @@ bool IndexFlusher::BecomesDue(uint64_t sequence) {
   return due && !wanted_.exchange(true);
 }
 
-void IndexFlusher::OnSealed(uint64_t segment) {
-  sealed_segment_ = std::max(sealed_segment_, segment);
-}
+void IndexFlusher::OnSealed(const SegmentSet& segments) { sealed_.push_back(segments); }
 
 Status IndexFlusher::FlushTreeIfDue() {
   if (!flushing_hints_) CAIRN_RETURN_IF_ERROR(FlushHintsIfFull());
@@ -98,8 +96,8 @@ Status IndexFlusher::ApplyTree(Manifest* manifest) {
   sstable::LsmIndex& index = *deps_.index;
   // The tree flush puts again what it needs after this.
   sstable::WriteBatch over = index.NewBatch();
-  if (sealed_segment_ != 0) {
-    CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteLogged(index, sealed_segment_, &over));
+  for (const SegmentSet& segments : sealed_) {
+    CAIRN_RETURN_IF_ERROR(TreeRecords::DeleteLogged(index, segments, &over));
   }
   std::vector<uint64_t> gone_tables;
   {
@@ -116,7 +114,7 @@ Status IndexFlusher::ApplyTree(Manifest* manifest) {
   CAIRN_RETURN_IF_ERROR(TreeRecords::Flush(&tree_, &changed));
   index.Apply(std::move(over));
   index.Apply(std::move(changed));  // At once: the tree counts it as flushed.
-  sealed_segment_ = 0;
+  sealed_.clear();
   tree_.residency().Trim(deps_.options->tree_memory_bytes);
   wanted_ = false;
   if (manifest == nullptr) return Status::Ok();

@@ -39,7 +39,7 @@ class IndexFlusher final : public CommitObserver {
   // Call between any two steps of the space thread, so that the time that sealing or merging takes
   // bounds neither the length of a replay nor the memory that must be held. Afterwards the tree may
   // have lost entries that are not in use, and has another generation; L records: see
-  // Sealer::SealUpTo.
+  // Sealer::Seal.
   Status FlushTreeIfDue();
   // Flushes the tree whether due or not. Merges, unless a merge is under way.
   Status FlushTree();
@@ -64,9 +64,9 @@ class IndexFlusher final : public CommitObserver {
   bool wants_replay() const override { return true; }
   void OnReplay(uint64_t) override { replay_ops_.store(0, std::memory_order_relaxed); }
 
-  // Everything in the log up to this segment is in tables: L records up to it are needless.
+  // Everything in these segments of the log is in tables, or dead: their L records are needless.
   // REQUIRES: the commit lock.
-  void OnSealed(uint64_t segment);
+  void OnSealed(const SegmentSet& segments);
 
   // Any thread: while tables are held, no tables of the index are deleted. Take a manifest after
   // this call: it names no deleted ones.
@@ -109,7 +109,7 @@ class IndexFlusher final : public CommitObserver {
   std::vector<uint64_t> merged_tables_, merged_hints_;
   std::weak_ptr<Hints> merged_of_;
   bool flushing_hints_ = false;
-  uint64_t sealed_segment_ = 0;  // The index may have needless L records up to it.
+  std::vector<SegmentSet> sealed_;  // The index may have needless L records of these.
   // Changes since the last tree flush. A replay counts without the lock.
   std::atomic<uint64_t> replay_ops_{0};
   std::atomic<uint64_t> flushed_sequence_{0};

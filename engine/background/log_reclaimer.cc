@@ -27,23 +27,23 @@ uint64_t LogReclaimer::LastToReclaim(std::span<const wal::SegmentInfo> segments)
   return std::min(last, deps_.reader->pins().LowestOfParts() - 1);
 }
 
-// Whether somebody needs the segment, or one before it. Notes who.
+// Whether somebody reads the segment. Notes who.
 bool LogReclaimer::IsHeld(uint64_t segment) {
   Pins& pins = deps_.reader->pins();
   if (!pins.HoldSegment(segment)) return false;
   deps_.round->MarkHeld(true);
-  deps_.round->SetLogHolder(pins.HolderUpTo(segment));
+  deps_.round->SetLogHolder(pins.HolderOf(segment));
   return true;
 }
 
-Status LogReclaimer::ReclaimOldest(bool* reclaimed) {
+Status LogReclaimer::ReclaimOldest(SpaceRound::Kind kind, bool* reclaimed) {
   *reclaimed = false;
   deps_.round->SetLogHolder(std::nullopt);
   const bool full = throttle_->IsFull();
   const std::vector<wal::SegmentInfo> segments = deps_.log->Segments();
   Status status;
   if (segments.size() > 1)
-    status = CatchBadAlloc([&] { return ReclaimSegments(segments, reclaimed); });
+    status = CatchBadAlloc([&] { return ReclaimSegments(kind, segments, reclaimed); });
   if (*reclaimed) {
     uint64_t bytes = 0;
     const uint64_t first_left = deps_.log->Segments().front().number;
@@ -57,7 +57,8 @@ Status LogReclaimer::ReclaimOldest(bool* reclaimed) {
   return status;
 }
 
-Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments, bool* reclaimed) {
+Status LogReclaimer::ReclaimSegments(SpaceRound::Kind kind,
+                                     std::span<const wal::SegmentInfo> segments, bool* reclaimed) {
   if (segments[1].first_sequence > deps_.log->durable_sequence()) {
     // Writers refused for space will not sync this segment, so this thread does.
     if (!deps_.gauge->DataIsShort() && !requests_->RoomIsShort() && !throttle_->IsFull())
@@ -71,30 +72,69 @@ Status LogReclaimer::ReclaimSegments(std::span<const wal::SegmentInfo> segments,
     return Status::Ok();
   }
   if (log_start_ <= last) {
-    if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(sealer_->SealUpTo(last));
-    if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
-    std::lock_guard lock(mutex_);
-    if (deps_.reader->pins().LowestOfParts() <= last) {
-      static_cast<void>(IsHeld(last));
-      return Status::Ok();
-    }
-    log_start_ = last + 1;
+    const uint64_t begin = std::max(first, log_start_);  // What is below was decided before.
+    CAIRN_RETURN_IF_ERROR(MoveStart(kind, segments.subspan(begin - first, last - begin + 1)));
+    if (log_start_ <= last) return Status::Ok();
   }
-  // No new reader begins in these segments: their live content is in tables, and readers of the
-  // whole log begin at log_start_. Earlier readers have them pinned.
+  // No new reader begins in those that become spares: their live content is in tables, and readers
+  // of the whole log begin at log_start_. Earlier readers have them pinned.
+  const std::vector<uint64_t> resting = Resting();
   uint64_t end = first;
-  while (end <= last && !IsHeld(end)) ++end;
-  if (end == first) return Status::Ok();
-  if (CAIRN_KEPT(kManifestBeforeRelease)) {
-    CAIRN_RETURN_IF_ERROR(
-        deps_.manifest->Edit([&](Manifest* next) { next->log_start_segment = end; }));
+  while (end <= last && (std::binary_search(resting.begin(), resting.end(), end) || !IsHeld(end))) {
+    ++end;
   }
-  deps_.callbacks->PublishHint();
-  deps_.round->KeepGoing(deps_.log->ReleaseBelow(end));
-  CAIRN_RETURN_IF_ERROR(dead_tables_->FreeRemoved(io::JoinPath(deps_.directory, kLogDirectory)));
+  if (end == first) return Status::Ok();
+  CAIRN_RETURN_IF_ERROR(Release(end));
   deps_.counters->retired_segments.fetch_add(end - first, std::memory_order_relaxed);
   *reclaimed = true;
   return Status::Ok();
+}
+
+// The log is not replayed from these segments any more, and content stays only in those that rest.
+Status LogReclaimer::MoveStart(SpaceRound::Kind kind, std::span<const wal::SegmentInfo> leaving) {
+  const uint64_t last = leaving.back().number;
+  std::vector<wal::RestingSegment> chosen = resting_->Choose(kind, leaving);
+  SegmentSet sealed{.first = logged_from_, .last = last, .but = Resting()};
+  for (const wal::RestingSegment& segment : chosen) sealed.but.push_back(segment.number);
+  if (CAIRN_KEPT(kSealBeforeRetire)) CAIRN_RETURN_IF_ERROR(sealer_->Seal(sealed));
+  if (CAIRN_KEPT(kDumpBeforeRetire)) CAIRN_RETURN_IF_ERROR(flusher_->FlushTree());
+  chosen.insert(chosen.begin(), chosen_.begin(), chosen_.end());
+  std::lock_guard lock(mutex_);
+  if (deps_.reader->pins().LowestOfParts() <= last) {
+    static_cast<void>(IsHeld(last));
+    return Status::Ok();
+  }
+  logged_from_ = leaving.front().number;
+  SetLogStart(last + 1);
+  chosen_.swap(chosen);
+  return Status::Ok();
+}
+
+// Those that rest, or are to: what the manifest names is not given back, whatever failed behind it.
+std::vector<uint64_t> LogReclaimer::Resting() const {
+  std::vector<uint64_t> numbers;
+  for (const auto& segments : {deps_.manifest->resting(), chosen_}) {
+    for (const wal::RestingSegment& segment : segments) numbers.push_back(segment.number);
+  }
+  return numbers;
+}
+
+// Segments below `end` leave the log.
+Status LogReclaimer::Release(uint64_t end) {
+  const std::vector<uint64_t> resting = Resting();
+  const auto first_left =
+      std::partition_point(chosen_.begin(), chosen_.end(),
+                           [end](const wal::RestingSegment& one) { return one.number < end; });
+  if (CAIRN_KEPT(kManifestBeforeRelease)) {
+    CAIRN_RETURN_IF_ERROR(deps_.manifest->Edit([&](Manifest* next) {
+      next->log_start_segment = end;
+      next->resting.insert(next->resting.end(), chosen_.begin(), first_left);
+    }));
+  }
+  chosen_.erase(chosen_.begin(), first_left);
+  deps_.callbacks->PublishHint();
+  deps_.round->KeepGoing(deps_.log->ReleaseBelow(end, resting));
+  return dead_tables_->FreeRemoved(io::JoinPath(deps_.directory, kLogDirectory));
 }
 
 }  // namespace cairn::engine

@@ -23,11 +23,11 @@ uint64_t RawBytes(const SealSource& source) {
 // L records of the index, and nodes logged since the last tree flush, say what must be sealed.
 // Meanwhile others append into the same segments, and tree flushes come between the steps. We do
 // not track, per L record, whether everything it covers was sealed; the next flush rewrites them:
-// it deletes all of them up to `segment` and then puts those that the tree still has, that is, all
-// that was logged since this looked (LoggedNodes::Keep), flushed meanwhile or not.
-Status Sealer::SealUpTo(uint64_t segment) {
+// it deletes all of them of these segments and then puts those that the tree still has, that is,
+// all that was logged since this looked (LoggedNodes::Keep), flushed meanwhile or not.
+Status Sealer::Seal(const SegmentSet& segments) {
   std::vector<uint64_t> nodes;
-  CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*deps_.index, segment, &nodes));
+  CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*deps_.index, segments, &nodes));
   struct Kept {
     Sealer* sealer;
     ~Kept() {
@@ -38,18 +38,18 @@ Status Sealer::SealUpTo(uint64_t segment) {
   {
     std::lock_guard lock(mutex_);
     for (const auto& [at, node] : tree_.logged().entries()) {
-      if (at <= segment) nodes.push_back(node);
+      if (segments.Contains(at)) nodes.push_back(node);
     }
     tree_.logged().Keep();  // Entries logged from here on are not examined.
   }
   const Kept kept{this};
-  CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [segment](const Place& place) {
-    return place.log.segment != 0 && place.log.segment <= segment;
+  CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [&segments](const Place& place) {
+    return place.log.segment != 0 && segments.Contains(place.log.segment);
   }));
   CAIRN_RETURN_IF_ERROR(deps_.log->Flush(io::kNoDeadline));
   const std::lock_guard lock(mutex_);  // Released before the entries are.
-  tree_.logged().Forget(segment);
-  flusher_->OnSealed(segment);
+  tree_.logged().Forget(segments);
+  flusher_->OnSealed(segments);
   return Status::Ok();
 }
 
@@ -80,9 +80,8 @@ Status Sealer::SealPlaces(std::span<const uint64_t> nodes,
                           const std::function<bool(const Place&)>& wanted,
                           const std::function<bool()>& enough) {
   TableSeries tables(deps_, flusher_, dead_tables_);
-  const Status sealed = CatchBadAlloc([&] {
-    return SealAll({nodes.begin(), nodes.end()}, wanted, enough, &tables);
-  });
+  const Status sealed =
+      CatchBadAlloc([&] { return SealAll({nodes.begin(), nodes.end()}, wanted, enough, &tables); });
   const Status last = CatchBadAlloc([&] { return tables.Finish(); });
   return sealed.ok() ? last : sealed;
 }

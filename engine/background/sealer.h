@@ -38,8 +38,8 @@ class Sealer {
   Sealer(const Sealer&) = delete;
   Sealer& operator=(const Sealer&) = delete;
 
-  // Seals everything in log segments up to `segment`.
-  Status SealUpTo(uint64_t segment);
+  // Seals everything in these segments of the log.
+  Status Seal(const SegmentSet& segments);
   // Seals conversations whose chains have become long, when they are worth a table.
   Status SealDue();
   // Seals the content of these nodes that lies at a wanted place. After each table it calls

@@ -32,7 +32,7 @@ namespace cairn::engine {
 // They only grow.
 struct SpaceCounters {
   std::atomic<uint64_t> seals{0}, sealed_bytes{0}, retired_segments{0}, rewritten_tables{0},
-      merged_tables{0}, joined_nodes{0}, cut_nodes{0};
+      merged_tables{0}, packed_segments{0}, joined_nodes{0}, cut_nodes{0};
   std::atomic<uint64_t> log_limits{0};  // Episodes in which appends were slowed or held.
   std::atomic<uint64_t> evicted_bytes{0}, evicted_branches{0}, expired_branches{0};
 };

@@ -154,7 +154,7 @@ void SpaceManager::AwaitHolder(uint64_t deadline_ns) {
   while (in_time && deps_.callbacks->CheckWritable().ok()) {
     const uint32_t seen = signals_.rounds();
     const uint64_t oldest = deps_.log->Segments().front().number;
-    if (!deps_.reader->pins().HolderUpTo(oldest).has_value()) return;
+    if (!deps_.reader->pins().HolderOf(oldest).has_value()) return;
     in_time = signals_.AwaitRound(seen, deadline_ns);
   }
 }
@@ -231,7 +231,8 @@ void SpaceManager::Run() {
     }
     // A failed attempt is repeated after something else happened.
     const bool tried = idle && round_.reclaimed_bytes() == 0;
-    const bool idle_work = goes && !tried && table_reclaimer_.IdleWorkIsDue();
+    const bool idle_work =
+        goes && !tried && (table_reclaimer_.IdleWorkIsDue() || resting_.IdleWorkIsDue());
     SetPhase(Phase::kRests);
     idle = AwaitWork(seen, idle_work);
     SetPhase(Phase::kBetween);
@@ -331,13 +332,18 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   if (deps_.indexer != nullptr)
     deps_.indexer->CatchUpAll([this] { return !rate_limiter_.stopped(); });
   const Status trimmed = TrimNodes(deps_, &flusher_);  // Nothing else depends on it.
-  CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+  const auto give_back_dead = [&]() -> Status {
+    CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+    return resting_.GiveBackDead();
+  };
+  CAIRN_RETURN_IF_ERROR(give_back_dead());
   // Makes tables beside the log segments that they replace. They do not use the reserve, which is
   // for one segment after the other.
-  const bool at_once =
-      deps_.log->counters().segment_bytes_live <= deps_.ledger->room(wal::Purpose::kData);
+  const wal::Log::Counters log = deps_.log->counters();
+  const bool at_once = log.segment_bytes_live + (all ? log.segment_bytes_resting : 0) <=
+                       deps_.ledger->room(wal::Purpose::kData);
   if (at_once) {
-    CAIRN_RETURN_IF_ERROR(leave(all ? sealer_.SealUpTo(UINT64_MAX) : sealer_.SealDue()));
+    CAIRN_RETURN_IF_ERROR(leave(all ? sealer_.Seal({}) : sealer_.SealDue()));
   }
   const bool sealed = at_once && outcome().ok();
   CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.FlushTree() : flusher_.FlushTreeIfDue()));
@@ -345,8 +351,8 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   while (true) {
     bool reclaimed = true, rewritten = true, rewrote = false;
     while (reclaimed && (all || gauge_.LogIsLong() || requests_.RoomIsShort())) {
-      CAIRN_RETURN_IF_ERROR(leave(log_reclaimer_.ReclaimOldest(&reclaimed)));
-      CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+      CAIRN_RETURN_IF_ERROR(leave(log_reclaimer_.ReclaimOldest(kind, &reclaimed)));
+      CAIRN_RETURN_IF_ERROR(give_back_dead());
       checkpoints_.RunAll();  // While others write this may take long.
       CAIRN_RETURN_IF_ERROR(rate_limiter_.GoOn());
       if (enough(reclaimed)) return outcome();
@@ -354,10 +360,11 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
     // Last: a damaged table must not keep the log from being given back.
     while (rewritten && !table_reclaimer_.HasDoneEnough(kind)) {
       CAIRN_RETURN_IF_ERROR(leave(table_reclaimer_.RewriteEmptiest(kind, &rewritten)));
+      if (!rewritten) CAIRN_RETURN_IF_ERROR(leave(resting_.PackEmptiest(kind, &rewritten)));
       if (!rewritten && !requests_.RoomIsShort()) {
         CAIRN_RETURN_IF_ERROR(leave(table_reclaimer_.MergeSmallTables(&rewritten)));
       }
-      if (rewritten) CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());
+      if (rewritten) CAIRN_RETURN_IF_ERROR(give_back_dead());
       rewrote |= rewritten;
       checkpoints_.RunAll();
       CAIRN_RETURN_IF_ERROR(rate_limiter_.GoOn());
@@ -371,12 +378,12 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   }
   if (all && !sealed) {
     left = Status::Ok();
-    CAIRN_RETURN_IF_ERROR(leave(sealer_.SealUpTo(UINT64_MAX)));
+    CAIRN_RETURN_IF_ERROR(leave(sealer_.Seal({})));
     CAIRN_RETURN_IF_ERROR(leave(flusher_.FlushTree()));
   }
   if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));
-  CAIRN_RETURN_IF_ERROR(dead_tables_.DeleteAll());  // Joins may have ended the last use of some.
-  round_.KeepGoing(deps_.log->ReleaseBelow(0));     // Those that could not be released before.
+  CAIRN_RETURN_IF_ERROR(give_back_dead());       // Joins may have ended the last use of some.
+  round_.KeepGoing(deps_.log->ReleaseBelow(0));  // Those that could not be released before.
   return outcome().ok() ? trimmed : outcome();
 }
 

@@ -33,6 +33,7 @@
 #include "engine/background/joiner.h"
 #include "engine/background/log_reclaimer.h"
 #include "engine/background/log_throttle.h"
+#include "engine/background/resting_segments.h"
 #include "engine/background/sealer.h"
 #include "engine/background/space_deps.h"
 #include "engine/background/space_requests.h"
@@ -123,7 +124,9 @@ class SpaceManager final : public DiskSpaceWatcher {
   LogThrottle throttle_{deps_};
   SpaceRequests requests_{deps_};
   TableReclaimer table_reclaimer_{deps_, &sealer_, &joiner_, &requests_};
-  LogReclaimer log_reclaimer_{deps_, &sealer_, &flusher_, &dead_tables_, &requests_, &throttle_};
+  RestingSegments resting_{deps_, &sealer_, &flusher_, &dead_tables_, &requests_};
+  LogReclaimer log_reclaimer_{deps_,      &sealer_,   &flusher_, &dead_tables_,
+                              &requests_, &throttle_, &resting_};
   Evictor evictor_{deps_, &flusher_, &requests_};
   Expirer expirer_{deps_, &flusher_, &requests_};
   CheckpointQueue checkpoints_{deps_};

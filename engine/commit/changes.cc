@@ -10,6 +10,11 @@ namespace cairn::engine {
 
 namespace {
 
+// Bytes that became needless in files that may be deleted for it.
+uint64_t FileBytesDied(const Tree& tree) {
+  return tree.table_usages().died_bytes() + tree.segment_usages().died_bytes();
+}
+
 class ChangeResolver final : public Resolver {
  public:
   ChangeResolver(const WriteDeps& deps, CoalescedAppends* coalesced, const TreeNeeds& needs,
@@ -28,7 +33,7 @@ class ChangeResolver final : public Resolver {
 
   // Whether the log's limit holds it. The space thread, which does not wait for room, is not held.
   bool is_data() const { return waits_for_room_ && record_.purpose == wal::Log::Purpose::kData; }
-  uint64_t table_bytes_died() const { return died_; }
+  uint64_t file_bytes_died() const { return died_; }
 
   Attempt Prepare(Lock* lock) override {
     do {  // Appends accepted before come first.
@@ -37,13 +42,13 @@ class ChangeResolver final : public Resolver {
     return {};
   }
   Status Resolve(CommitOps* ops) override {
-    died_before_ = ops->tree().table_usages().died_bytes();
+    died_before_ = FileBytesDied(ops->tree());
     CAIRN_ASSIGN_OR_RETURN(ops->Next().op, resolve_(ops->tree()));
     return ops->Add();
   }
   void OnPlaced() override {
     if (committed().front().op.kind != OpKind::kRewind) return;
-    died_ = deps_.tree().table_usages().died_bytes() - died_before_;
+    died_ = FileBytesDied(deps_.tree()) - died_before_;
   }
 
  private:
@@ -75,7 +80,7 @@ Result<Op> Changes::Make(const TreeNeeds& needs, const Resolve& resolve, Durabil
   }
   const Attempt ended = deps_.committer->Commit(&change, policy);
   if (!ended.done()) return ended.status;
-  if (change.table_bytes_died() != 0) deps_.callbacks->WakeSpaceThread();
+  if (change.file_bytes_died() != 0) deps_.callbacks->WakeSpaceThread();
   CAIRN_RETURN_IF_ERROR(deps_.tickets->WaitFor(change.sequence(), durability, io::kNoDeadline));
   return change.TakeOp();
 }

@@ -177,6 +177,14 @@ inline constexpr double kLiveShareMinAtCap = 0.9;
 // While the log is idle more rewriting is worthwhile, down to a seventh of dead bytes. A byte that
 // died costs up to six rewritten ones, on a device that nobody else wants.
 inline constexpr double kLiveShareMinIdle = 0.85;
+// A segment of the log rests only if its KV lies in at most this many pieces: 256 KiB each, on
+// average, of a default segment. A read of that size costs about a tenth more than one of 2 MiB.
+inline constexpr uint64_t kRestingPiecesMax = 256;
+// A delta with this much KV is as well read where it is as from a table: it does not make its
+// conversation due to be sealed.
+inline constexpr uint64_t kLargeDeltaBytes = 256u << 10;
+// While the log is idle segments that rest are packed, unless that left more than this share.
+inline constexpr double kPackedShareMax = 0.9;
 // The log is idle when it grew by less than kIdleLogBytes in kIdleNs, a tenth of what a slow disk
 // writes. Then at most kIdleStepBytes are rewritten before that is checked again: 640 MiB per
 // second.

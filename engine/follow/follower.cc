@@ -171,7 +171,7 @@ Result<RefreshResult> Follower::Refresh(bool read_anyway) {
   // First, since it may fail: opens what the new tree names. Nothing after it may fail, since the
   // state kept of this refresh must be the one that is shown.
   deps_.callbacks->PrepareShow(state->manifest, state->hint);
-  CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(state->log)));
+  CAIRN_RETURN_IF_ERROR(log_->Follow(std::move(state->log), state->manifest.resting));
   last_hint_ = state->hint;
   beside_writer_ = state->beside_writer;
   const uint64_t log_start = state->manifest.log_start_segment;

@@ -18,6 +18,7 @@
 #include "engine/tree/memory/op.h"
 #include "sstable/merge_plan.h"
 #include "wal/constants.h"
+#include "wal/format.h"
 
 namespace cairn::engine {
 
@@ -47,11 +48,12 @@ enum ManifestField : uint16_t {
   kEarlier = 14,     // HistoryPoint each, newest first; not critical.
   kNamedIndex = 15,  // A table of IndexFields, one field each; critical unless it is derived.
   kIndexStep = 16,   // IndexStepBytes, one field each; not critical.
+  kSegments = 17,    // counted_from, and RestingBytes each.
 };
-constexpr std::array<uint16_t, 16> kKnown = {
+constexpr std::array<uint16_t, 17> kKnown = {
     kStoreId,   kSegmentBytes, kLogStart,      kNextFile,   kNextId,  kLastSequence,
     kCreatedAt, kIndexTable,   kIndexSequence, kReplayFrom, kWritten, kEpoch,
-    kHistory,   kEarlier,      kNamedIndex,    kIndexStep};
+    kHistory,   kEarlier,      kNamedIndex,    kIndexStep,  kSegments};
 
 enum IndexField : uint16_t {
   kIndexName = 1,
@@ -74,6 +76,11 @@ struct IndexStepBytes {
   LogPositionBytes from;
 };
 static_assert(sizeof(IndexStepBytes) == 56);
+
+struct RestingBytes {
+  uint64_t number, end_offset;
+};
+static_assert(sizeof(RestingBytes) == 16);
 
 LogPositionBytes Pack(const wal::LogPosition& at) {
   return {at.segment, at.epoch, at.offset, at.last_sequence, at.last_hash};
@@ -106,6 +113,27 @@ uint64_t PercentileOf(std::vector<uint64_t> values, double quantile) {
 }  // namespace
 
 namespace {
+
+Status CheckResting(const std::string& path, const Manifest& manifest) {
+  if (manifest.counted_from != kCountsNone && !IsNumber(manifest.counted_from)) {
+    return Damaged(path, "impossible segment to count from");
+  }
+  uint64_t before = manifest.counted_from - 1;
+  for (const wal::RestingSegment& segment : manifest.resting) {
+    if (segment.number <= before) {
+      return Damaged(path, "segment " + std::to_string(segment.number) +
+                               " of the log is named as resting twice, or out of order");
+    }
+    before = segment.number;
+    if (segment.number >= manifest.log_start_segment || segment.end_offset % io::kBlockBytes != 0 ||
+        segment.end_offset <= wal::kFirstGroupOffset ||
+        segment.end_offset > manifest.segment_bytes) {
+      return Damaged(
+          path, "impossible segment " + std::to_string(segment.number) + " of the log that rests");
+    }
+  }
+  return Status::Ok();
+}
 
 // Limits that no store exceeds. They are not checked again later: sums of such numbers do not
 // overflow, and objects of such sizes can be made.
@@ -143,6 +171,7 @@ Status CheckPossible(const std::string& path, const Manifest& manifest) {
       return Damaged(path, "impossible step of the index");
     }
   }
+  CAIRN_RETURN_IF_ERROR(CheckResting(path, manifest));
   std::vector<uint64_t> numbers;
   const auto possible = [&](const std::vector<sstable::LiveTable>& tables) {
     for (const sstable::LiveTable& table : tables) {
@@ -176,6 +205,36 @@ void PutTables(uint16_t id, const std::vector<sstable::LiveTable>& tables, Field
     const LiveTableBytes bytes{table.number, table.bytes, table.level, 0};
     fields->Bytes(id, std::as_bytes(std::span(&bytes, 1)));
   }
+}
+
+// Without counted segments there is no such field, as in stores of libraries that did not count.
+void PutSegments(const Manifest& manifest, FieldWriter* fields) {
+  if (manifest.counted_from == kCountsNone) return;
+  std::vector<std::byte> bytes(sizeof(uint64_t) + manifest.resting.size() * sizeof(RestingBytes));
+  std::memcpy(bytes.data(), &manifest.counted_from, sizeof(uint64_t));
+  std::byte* to = bytes.data() + sizeof(uint64_t);
+  for (const wal::RestingSegment& segment : manifest.resting) {
+    const RestingBytes one{segment.number, segment.end_offset};
+    std::memcpy(to, &one, sizeof(one));
+    to += sizeof(one);
+  }
+  fields->Bytes(kSegments, bytes);
+}
+
+Status GetSegments(const std::string& path, std::span<const std::byte> bytes, Manifest* manifest) {
+  if (bytes.empty()) return Status::Ok();
+  if (bytes.size() < sizeof(uint64_t) ||
+      (bytes.size() - sizeof(uint64_t)) % sizeof(RestingBytes) != 0) {
+    return Damaged(path, "bad list of segments that rest");
+  }
+  std::memcpy(&manifest->counted_from, bytes.data(), sizeof(uint64_t));
+  if (manifest->counted_from == kCountsNone) return Damaged(path, "no segment to count from");
+  for (size_t at = sizeof(uint64_t); at < bytes.size(); at += sizeof(RestingBytes)) {
+    RestingBytes one;
+    std::memcpy(&one, bytes.data() + at, sizeof(one));
+    manifest->resting.push_back({one.number, one.end_offset});
+  }
+  return Status::Ok();
 }
 
 Status GetTables(const std::string& path, uint16_t id, const FieldReader& fields,
@@ -244,6 +303,7 @@ std::vector<std::byte> EncodeManifest(const Manifest& manifest) {
     const IndexStepBytes packed{step.table, step.index_sequence, Pack(step.replay_from)};
     fields.Bytes(kIndexStep, std::as_bytes(std::span(&packed, 1)), /*critical=*/false);
   }
+  PutSegments(manifest, &fields);
   const std::span<const std::byte> table = fields.bytes();
   std::vector<std::byte> bytes(kHeadBytes + table.size() + kHashBytes);
   const uint32_t version = kFormatVersion;
@@ -307,6 +367,7 @@ Result<Manifest> DecodeManifest(const std::string& path, std::span<const std::by
     CAIRN_ASSIGN_OR_RETURN(auto named, GetNamedIndex(path, field.value, known));
     if (named.has_value()) manifest.named.push_back(std::move(*named));
   }
+  CAIRN_RETURN_IF_ERROR(GetSegments(path, parsed->BytesOr(kSegments, {}), &manifest));
   manifest.index_sequence = parsed->U64Or(kIndexSequence, 0);
   LogPositionBytes from{};
   const std::span<const std::byte> position = parsed->BytesOr(kReplayFrom, {});

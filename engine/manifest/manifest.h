@@ -49,6 +49,8 @@ struct IndexStep {
   wal::LogPosition replay_from;
 };
 
+inline constexpr uint64_t kCountsNone = UINT64_MAX;
+
 struct Manifest {
   uint64_t number = 0;  // The n of its name.
   StoreId store;
@@ -66,6 +68,10 @@ struct Manifest {
   std::vector<IndexStep> steps;  // A reader that does not know them skips them.
   // The index lacks nothing that was logged before it.
   wal::LogPosition replay_from;
+  // What is needed of segments from this number on is counted, so they may rest; kCountsNone: of no
+  // segment.
+  uint64_t counted_from = kCountsNone;
+  std::vector<wal::RestingSegment> resting;  // Ascending, below the start of the log.
   // The log's when this was written. The index names only this epoch or earlier ones, so none of
   // them is used again, even if the log has lost every trace of them.
   uint64_t epoch = 0;

@@ -34,11 +34,13 @@ void ManifestStore::SetLog(wal::Log* log, uint64_t epoch) {
 Status ManifestStore::WriteFirst() { return WriteManifest(*world_.files, directory_, manifest_); }
 
 Status ManifestStore::BeginHistory(const HistoryId& id, uint64_t last_sequence,
-                                   uint64_t truncated_epoch, Status* unwritten) {
+                                   uint64_t truncated_epoch, uint64_t next_segment,
+                                   Status* unwritten) {
   Manifest next = manifest_;
   ++next.number;
   next.history.GoOn(id, next.At(last_sequence));
   if (truncated_epoch != 0) next.epoch = truncated_epoch;
+  if (next.counted_from == kCountsNone) next.counted_from = next_segment;
   Status status = WriteManifest(*world_.files, directory_, next);
   if (status.ok()) {
     manifest_ = std::move(next);
@@ -142,6 +144,11 @@ HistoryId ManifestStore::history() const {
 StoreId ManifestStore::store() const {
   const MutexLock lock(&mutex_);
   return manifest_.store;
+}
+
+std::vector<wal::RestingSegment> ManifestStore::resting() const {
+  const MutexLock lock(&mutex_);
+  return manifest_.resting;
 }
 
 uint64_t ManifestStore::IndexBytes() const {

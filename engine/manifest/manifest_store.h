@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/core/mutex.h"
 #include "base/io/executor.h"
@@ -40,11 +41,12 @@ class ManifestStore {
   void SetLog(wal::Log* log, uint64_t epoch);
   Status WriteFirst();
   // Begins a new history that continues from `last_sequence`. `truncated_epoch`, if it is not 0,
-  // was used in a part of the log that is about to be truncated. A full disk does not keep the
+  // was used in a part of the log that is about to be truncated. If no segment of the log is
+  // counted yet, those from `next_segment` on are. A full disk does not keep the
   // store from being opened, if nothing is lost by it: then Ok, and `unwritten` says why the
   // history did not change.
   Status BeginHistory(const HistoryId& id, uint64_t last_sequence, uint64_t truncated_epoch,
-                      Status* unwritten);
+                      uint64_t next_segment, Status* unwritten);
   // Removes older files than the one that was read.
   Status RemoveOld();
   // This table exists: its number and those below are not given again.
@@ -69,6 +71,7 @@ class ManifestStore {
   HistoryId history() const;
   StoreId store() const;
   uint64_t IndexBytes() const;
+  std::vector<wal::RestingSegment> resting() const;
   uint64_t epoch() const { return epoch_; }
 
  private:

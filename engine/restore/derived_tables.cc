@@ -113,7 +113,7 @@ Status DerivedTables::FindFrom(const Head& head, uint64_t at_most, uint32_t kind
   if (mark == nullptr) return Status(StatusCode::kNotFound, "nothing of this kind is derived");
   const uint64_t number = mark->place.table;
   found->owner = {.node = NodeId{node}, .position = mark->position, .kind = kind, .table = number};
-  found->pin = reader_.pins().Take({Pins::Of::kNode, node}, UINT64_MAX, {number});
+  found->pin = reader_.pins().Take({Pins::Of::kNode, node}, {}, {number});
   return Status::Ok();
 }
 

@@ -9,10 +9,12 @@
 namespace cairn::engine {
 
 // Taking the entry over cannot fail.
-Pins::Pin::Pin(Pins* pins, Holder holder, uint64_t lowest_segment, std::vector<uint64_t> tables)
+Pins::Pin::Pin(Pins* pins, Holder holder, uint64_t lowest_segment, std::vector<uint64_t> segments,
+               std::vector<uint64_t> tables)
     : pins_(pins),
       holder_(holder),
       lowest_segment_(lowest_segment),
+      segments_(std::move(segments)),
       tables_(std::move(tables)),
       since_ns_(pins->now_ns_()),
       alone_{this},
@@ -32,12 +34,18 @@ Pins::Pin::~Pin() {
 }
 
 std::unique_ptr<Pins::Pin> Pins::Take(Holder holder, const RestorePlan& plan) {
-  const uint64_t lowest = plan.jobs.empty() ? UINT64_MAX : plan.jobs.front().location.segment;
-  std::vector<uint64_t> tables;
+  std::vector<uint64_t> segments, tables;
+  for (const RecordJob& job : plan.jobs) {
+    if (segments.empty() || segments.back() != job.location.segment) {
+      segments.push_back(job.location.segment);
+    }
+  }
   for (const SealedPiece& piece : plan.sealed) tables.push_back(piece.table);
-  std::sort(tables.begin(), tables.end());
-  tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
-  return Take(holder, lowest, std::move(tables));
+  for (auto* const files : {&segments, &tables}) {
+    std::sort(files->begin(), files->end());
+    files->erase(std::unique(files->begin(), files->end()), files->end());
+  }
+  return Take(holder, std::move(segments), std::move(tables));
 }
 
 uint64_t Pins::LowestOfParts() const {
@@ -50,16 +58,17 @@ uint64_t Pins::LowestOfParts() const {
   return lowest;
 }
 
-const Pins::Pin* Pins::FirstUpTo(uint64_t segment) const {
+const Pins::Pin* Pins::FirstOf(uint64_t segment) const {
   const auto found = std::find_if(all_.begin(), all_.end(), [segment](const Pin* pin) {
-    return pin->lowest_segment_ <= segment;
+    return pin->lowest_segment_ <= segment ||
+           std::binary_search(pin->segments_.begin(), pin->segments_.end(), segment);
   });
   return found == all_.end() ? nullptr : *found;
 }
 
 bool Pins::HoldSegment(uint64_t segment) {
   const MutexLock lock(&mutex_);
-  const bool held = CAIRN_KEPT(kPinOfReader) && FirstUpTo(segment) != nullptr;
+  const bool held = CAIRN_KEPT(kPinOfReader) && FirstOf(segment) != nullptr;
   awaited_ |= held;
   return held;
 }
@@ -74,11 +83,11 @@ bool Pins::HoldTable(uint64_t table) {
   return held;
 }
 
-std::optional<Pins::Held> Pins::HolderUpTo(uint64_t segment) const {
+std::optional<Pins::Held> Pins::HolderOf(uint64_t segment) const {
   const MutexLock lock(&mutex_);
-  const Pin* const pin = FirstUpTo(segment);
+  const Pin* const pin = FirstOf(segment);
   if (pin == nullptr) return std::nullopt;
-  return Held{pin->holder_, pin->lowest_segment_, pin->since_ns_};
+  return Held{pin->holder_, segment, pin->since_ns_};
 }
 
 std::string Pins::Holder::ToString() const {

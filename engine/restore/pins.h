@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files that space management would like to recycle or delete, but that readers or appends under
-// way still need: log segments from some number on, and snapshot tables. A pin is taken under the
+// way still need: log segments and snapshot tables. A pin is taken under the
 // commit lock, where the plan is made, so that nothing the plan names is deleted before.
 //
 // There are as many pins as reads under way, so each question looks at all of them.
@@ -39,7 +39,8 @@ class Pins {
   // Unpins when it is destroyed. If there is no memory its constructor throws and pins nothing.
   class Pin {
    public:
-    Pin(Pins* pins, Holder holder, uint64_t lowest_segment, std::vector<uint64_t> tables);
+    Pin(Pins* pins, Holder holder, uint64_t lowest_segment, std::vector<uint64_t> segments,
+        std::vector<uint64_t> tables);
     ~Pin();
     Pin(const Pin&) = delete;
     Pin& operator=(const Pin&) = delete;
@@ -48,17 +49,18 @@ class Pins {
     friend class Pins;
     Pins* const pins_;
     const Holder holder_;
-    const uint64_t lowest_segment_;
-    const std::vector<uint64_t> tables_;  // Ascending.
+    const uint64_t lowest_segment_;  // It and all above...
+    // ...or these, and these tables; both ascending.
+    const std::vector<uint64_t> segments_, tables_;
     const uint64_t since_ns_;
     std::list<const Pin*> alone_;  // Holds the entry until it is among the others.
     const std::list<const Pin*>::const_iterator entry_;
   };
 
-  // Who needs a segment up to some number: of several the first one that came.
+  // Who needs a segment: of several the first one that came.
   struct Held {
     Holder holder{};
-    uint64_t segment = 0;                         // The lowest that it needs.
+    uint64_t segment = 0;
     uint64_t since_ns = 0;                        // By the clock of the constructor.
     std::string ToString(uint64_t now_ns) const;  // "segment 5 has been needed for 3 s by ...".
   };
@@ -69,20 +71,25 @@ class Pins {
       : now_ns_(std::move(now_ns)), on_end_(std::move(on_end)) {}
 
   std::unique_ptr<Pin> Take(Holder holder, const RestorePlan& plan);
-  // `tables` ascend.
-  std::unique_ptr<Pin> Take(Holder holder, uint64_t lowest_segment,
-                            std::vector<uint64_t> tables = {}) {
-    return std::make_unique<Pin>(this, holder, lowest_segment, std::move(tables));
+  // Segments from this one on.
+  std::unique_ptr<Pin> TakeFrom(Holder holder, uint64_t lowest_segment) {
+    return std::make_unique<Pin>(this, holder, lowest_segment, std::vector<uint64_t>(),
+                                 std::vector<uint64_t>());
+  }
+  // These files; both ascend.
+  std::unique_ptr<Pin> Take(Holder holder, std::vector<uint64_t> segments,
+                            std::vector<uint64_t> tables) {
+    return std::make_unique<Pin>(this, holder, UINT64_MAX, std::move(segments), std::move(tables));
   }
 
   uint64_t LowestOfParts() const;  // UINT64_MAX: there are none.
-  // Whether a log segment up to this one, or the table, is pinned.
+  // Whether the log segment, or the table, is pinned.
   bool HoldSegment(uint64_t segment);
   bool HoldTable(uint64_t table);
-  std::optional<Held> HolderUpTo(uint64_t segment) const;
+  std::optional<Held> HolderOf(uint64_t segment) const;
 
  private:
-  const Pin* FirstUpTo(uint64_t segment) const CAIRN_REQUIRES(mutex_);
+  const Pin* FirstOf(uint64_t segment) const CAIRN_REQUIRES(mutex_);
 
   const std::function<uint64_t()> now_ns_;
   const std::function<void()> on_end_;

@@ -463,10 +463,11 @@ Result<Reader::State> Reader::ReadState(const StateOf& state) {
                           " at or before position " + std::to_string(state.position));
       }
       mark = *newest;
+      std::vector<uint64_t> segments, tables;
       const bool in_log = mark.place.table == 0;
+      (in_log ? segments : tables).push_back(in_log ? mark.place.log.segment : mark.place.table);
       pin = pins_.Take({Pins::Of::kBranch, static_cast<uint64_t>(state.branch)},
-                       in_log ? mark.place.log.segment : UINT64_MAX,
-                       in_log ? std::vector<uint64_t>() : std::vector<uint64_t>{mark.place.table});
+                       std::move(segments), std::move(tables));
       return Status::Ok();
     };
     CAIRN_RETURN_IF_ERROR(deps_.callbacks->VisitBranch(state.branch, /*used=*/false, visit));

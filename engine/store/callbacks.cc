@@ -46,7 +46,8 @@ class StoreCore::WriteSide final : public engine::WriteCallbacks {
   void WakeSpaceThread() override { core_->space_.Wake(); }
   void OnFreed() override { core_->space_.OnFreed(); }
   std::shared_ptr<void> KeepNewestSegment() override {
-    return core_->reader_.pins().Take({engine::Pins::Of::kParts}, core_->space_.newest_segment());
+    return core_->reader_.pins().TakeFrom({engine::Pins::Of::kParts},
+                                          core_->space_.newest_segment());
   }
   sstable::TableContext DataTables() override { return core_->space_.DataContext(); }
   void DeleteTable(const engine::TableRef& table) override {

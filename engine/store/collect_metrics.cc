@@ -90,6 +90,7 @@ void AddBackground(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->table_bytes_written = from.tables->written_bytes.load();
   metrics->rewritten_tables = space.rewritten_tables.load();
   metrics->merged_tables = space.merged_tables.load();
+  metrics->packed_segments = space.packed_segments.load();
   metrics->joined_nodes = space.joined_nodes.load();
   metrics->cut_nodes = space.cut_nodes.load();
   metrics->background_read_bytes = from.space->rate_limiter().read_bytes();
@@ -132,7 +133,7 @@ void AddSparse(const MetricsSources& from, StoreMetrics* metrics) {
 void AddLogPinned(const MetricsSources& from, StoreMetrics* metrics) {
   const std::vector<wal::SegmentInfo> segments = from.log->Segments();
   if (segments.empty()) return;
-  const auto held = from.reader->pins().HolderUpTo(segments.front().number);
+  const auto held = from.reader->pins().HolderOf(segments.front().number);
   if (!held.has_value()) return;
   const uint64_t now_ns = from.world->scheduler->MonotonicNs();
   metrics->log_pinned_ns = now_ns - std::min(now_ns, held->since_ns);
@@ -155,11 +156,12 @@ void AddLog(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->log_segments = log.segments_live;
   AddLogPinned(from, metrics);
   metrics->log_spare_segments = log.segments_spare;
+  metrics->log_resting_segments = log.segments_resting;
   metrics->segment_bytes = from.options->segment_bytes;
   metrics->log_groups_in_flight = log.groups_in_flight;
   metrics->poisoned = from.log->poisoned().ok() ? 0 : 1;
   metrics->background_failing = from.space->fails() ? 1 : 0;
-  metrics->stored_bytes = log.segment_bytes_live + metrics->table_bytes;
+  metrics->stored_bytes = log.segment_bytes_live + log.segment_bytes_resting + metrics->table_bytes;
   metrics->physical_bytes = from.ledger->used_bytes();
   if (from.options->read_only) {
     metrics->physical_bytes =

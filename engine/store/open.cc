@@ -139,6 +139,7 @@ Status StoreCore::CreateFiles() {
     std::memcpy(manifest.store.bytes.data() + i, &random, sizeof random);
   }
   manifest.number = 1;
+  manifest.counted_from = 1;
   manifest.history.id = engine::DrawHistory(*world_.scheduler);
   manifest.segment_bytes = options_.segment_bytes;
   manifest.created_at_ns = lifecycle_.NowNs();
@@ -322,9 +323,13 @@ Status StoreCore::BeginHistory(const wal::RecoveredLog& recovered) {
   const bool truncates = options_.recovery == Recovery::kSetAside && CAIRN_KEPT(kEpochBeforeCut) &&
                          used > std::max(kept, manifest_.at_opening().epoch);
   Status unwritten;
+  const uint64_t next_segment = recovered.segments.empty()
+                                    ? manifest_.at_opening().log_start_segment
+                                    : recovered.segments.back().number + 1;
   CAIRN_RETURN_IF_ERROR(manifest_.BeginHistory(engine::DrawHistory(*world_.scheduler),
                                                recovered.last_sequence, truncates ? used : 0,
-                                               &unwritten));
+                                               next_segment, &unwritten));
+  committer_.tree().segment_usages().CountFrom(manifest_.at_opening().counted_from);
   if (!unwritten.ok()) {
     OnEvent("no room to write MANIFEST at the opening: " + unwritten.ToString());
   }
@@ -346,6 +351,7 @@ void StoreCore::TakeRoom(const wal::RecoveredLog& recovered) {
   const uint64_t free_bytes = FreeOnDisk();
   uint64_t has_bytes = ledger_.used_bytes();
   for (const wal::SegmentInfo& segment : recovered.segments) has_bytes += segment.file_bytes;
+  has_bytes += manifest_.at_opening().resting.size() * manifest_.at_opening().segment_bytes;
   const uint64_t disk_bytes =
       free_bytes < UINT64_MAX - has_bytes ? has_bytes + free_bytes : UINT64_MAX;
   ledger_.Keep(engine::ReserveBytes(std::min(options_.max_bytes, disk_bytes),
@@ -361,6 +367,8 @@ Status StoreCore::StartLog(wal::RecoveredLog recovered) {
   log.directory = io::JoinPath(path_, engine::kLogDirectory);
   log.store = opened.store;
   log.segment_bytes = opened.segment_bytes;
+  log.first_segment = opened.log_start_segment;
+  log.resting = opened.resting;
   log.spare_segments_min = options_.spare_segments_min;
   log.spare_segments_max = static_cast<uint32_t>(std::clamp<uint64_t>(
       ledger_.data_bytes_max() / engine::kSpareShareAtCap / opened.segment_bytes,

@@ -46,15 +46,18 @@ Status Recovery::OpenWholeTree(const Manifest& manifest, Tree* tree) const {
 }
 
 Status Recovery::OpenTree(Manifest* manifest, Tree* tree, IndexLoss* loss) const {
+  tree->segment_usages().CountFrom(manifest->counted_from);
   Status opened = OpenWholeTree(*manifest, tree);
   const bool damaged = opened.code() == StatusCode::kCorruption ||
                        (opened.code() == StatusCode::kNotFound && !manifest->index.empty());
   if (damaged && deps_.options->recovery == cairn::Recovery::kSetAside) {
     *tree = Tree();
+    tree->segment_usages().CountFrom(manifest->counted_from);
     opened = RescueIndex(manifest, tree, loss);
   }
   tree->seal_queue().SetLimits(deps_.options->snapshot_interval_tokens,
-                               deps_.options->max_delta_chain);
+                               deps_.options->max_delta_chain,
+                               kLargeDeltaBytes);
   return opened;
 }
 
@@ -120,8 +123,9 @@ Status Recovery::RescueIndex(Manifest* manifest, Tree* tree, IndexLoss* loss) co
     manifest->replay_from = step->replay_from;
     loss->note = damage + ": the log has what it held; nothing is gone";
   } else {
-    CAIRN_ASSIGN_OR_RETURN(const TreeRescueReport report,
-                           RescueTree(read, options.tables, manifest->next_id, index.get()));
+    CAIRN_ASSIGN_OR_RETURN(
+        const TreeRescueReport report,
+        RescueTree(read, options.tables, manifest->next_id, manifest->counted_from, index.get()));
     loss->note = damage + ": " + DescribeRescue(report);
   }
   tree->SetIndex(std::move(index));

@@ -56,7 +56,7 @@ void StoreCore::ReloadTree(uint64_t acknowledged) {
   engine::Manifest manifest;
   {
     std::lock_guard lock(committer_.mutex());
-    pin = reader_.pins().Take({engine::Pins::Of::kReplay}, space_.log_reclaimer().log_start());
+    pin = reader_.pins().TakeFrom({engine::Pins::Of::kReplay}, space_.log_reclaimer().log_start());
     manifest = manifest_.Copy();
     manifest.log_start_segment =
         space_.log_reclaimer().log_start();  // Segments below may be gone already.

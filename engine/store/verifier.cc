@@ -13,6 +13,8 @@
 #include "engine/config/constants.h"
 #include "engine/tree/records/tree_records.h"
 #include "sstable/index_table.h"
+#include "wal/resting_segment.h"
+#include "wal/segment_files.h"
 
 namespace cairn::engine {
 
@@ -166,10 +168,18 @@ Result<VerifyReport> Verifier::Run(VerifyLevel level, const VerifyProgress& prog
       table_bytes += table.bytes;
     }
   }
-  Meter meter(progress, log_bytes + index_bytes + table_bytes);
+  const std::vector<wal::RestingSegment> resting = from_.manifest->resting();
+  uint64_t resting_bytes = 0;
+  for (const wal::RestingSegment& segment : resting) resting_bytes += segment.end_offset;
+  Meter meter(progress, log_bytes + resting_bytes + index_bytes + table_bytes);
   Verified all{.meter = &meter};
   CAIRN_RETURN_IF_ERROR(CheckPart(&Verifier::CheckSmallFiles, level, 0, &all));
   CAIRN_RETURN_IF_ERROR(CheckPart(&Verifier::CheckLog, level, log_bytes, &all));
+  for (const wal::RestingSegment& segment : resting) {
+    meter.BeginPart(segment.end_offset);
+    CAIRN_RETURN_IF_ERROR(CheckResting(segment, level, &all));
+    meter.EndPart();
+  }
   CAIRN_RETURN_IF_ERROR(CheckPart(&Verifier::CheckIndex, level, index_bytes, &all));
   for (const auto& [number, bytes] : tables) {
     meter.BeginPart(bytes);
@@ -223,7 +233,7 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
   {
     std::lock_guard lock(from_.committer->mutex());
     recovery.first_segment = from_.space->log_reclaimer().log_start();
-    pin = from_.reader->pins().Take({Pins::Of::kVerify}, from_.space->log_reclaimer().log_start());
+    pin = from_.reader->pins().TakeFrom({Pins::Of::kVerify}, recovery.first_segment);
   }
   recovery.directory = io::JoinPath(from_.directory, kLogDirectory);
   recovery.store = from_.reader->tables().context().store;
@@ -261,6 +271,43 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
     CheckSegment({first, end}, found);
     first = end;
   }
+}
+
+// A segment that rests, if it is still needed.
+Status Verifier::CheckResting(const wal::RestingSegment& segment, VerifyLevel level,
+                              Verified* all) {
+  const auto needed = [&] {
+    const SegmentUsage* const use = from_.committer->tree().segment_usages().Find(segment.number);
+    return use != nullptr && use->live_bytes != 0;
+  };
+  std::unique_ptr<Pins::Pin> pin;
+  {
+    std::lock_guard lock(from_.committer->mutex());
+    if (!needed()) return Status::Ok();
+    pin = from_.reader->pins().Take({Pins::Of::kVerify}, {segment.number}, {});
+  }
+  Verified found{.meter = all->meter};
+  const std::string directory = io::JoinPath(from_.directory, kLogDirectory);
+  io::World world = from_.world;
+  const bool whole = level == VerifyLevel::kAll;
+  const Status checked =
+      wal::CheckRestingSegment(world, directory, from_.reader->tables().context().store, segment,
+                               whole, [&](const wal::RecordView& record) {
+                                 ++found.report.records;
+                                 if (!whole) return Status::Ok();
+                                 found.report.strips += record.strip_count();
+                                 found.report.bytes += record.location.bytes;
+                                 found.meter->Add(record.location.bytes);
+                                 return Status::Ok();
+                               });
+  if (!checked.ok()) found.Damage(wal::SegmentPath(kLogDirectory, segment.number), checked);
+  if (from_.options->read_only && !checked.ok() &&
+      from_.follower->Refresh(/*read_anyway=*/true).ok()) {
+    std::lock_guard lock(from_.committer->mutex());
+    if (!needed()) return Status::Ok();  // Removed while it was read.
+  }
+  all->Add(std::move(found));
+  return Status::Ok();
 }
 
 // Reads all the records of a segment again.
@@ -342,7 +389,7 @@ void Verifier::CheckIndex(VerifyLevel level, Verified* found) {
     return;
   }
   TreeRecords::Check(
-      **index,
+      **index, manifest.counted_from,
       [&](uint64_t table, const SealedRange& range) { found->sealed[table].push_back(range); },
       [&](const Status& status) { found->Damage("tree", status); });
 }
@@ -361,7 +408,7 @@ Status Verifier::CheckTable(uint64_t number, VerifyLevel level, std::span<const 
     std::lock_guard lock(from_.committer->mutex());
     if (!needed()) return Status::Ok();
     derived = from_.committer->tree().tables().at(number).derived();
-    pin = from_.reader->pins().Take({Pins::Of::kVerify}, UINT64_MAX, {number});
+    pin = from_.reader->pins().Take({Pins::Of::kVerify}, {}, {number});
   }
   Verified found{.meter = all->meter};
   const std::string where = sstable::SnapshotTablePath(kTableDirectory, number);

@@ -57,6 +57,7 @@ class Verifier {
   Status CheckRecord(const wal::Location& at, std::span<const std::byte> bytes,
                      Strips* strips) const;
   void CheckIndex(VerifyLevel level, Verified* found);
+  Status CheckResting(const wal::RestingSegment& segment, VerifyLevel level, Verified* all);
   Status CheckTable(uint64_t number, VerifyLevel level, std::span<const SealedRange> sealed,
                     Verified* all);
 

@@ -258,6 +258,7 @@ std::vector<HostileCase> HostileManifests(const io::SimDisk& base) {
       {"replay_from.last_sequence", [](Manifest& m) { return &m.replay_from.last_sequence; }},
       {"replay_from.last_hash", [](Manifest& m) { return &m.replay_from.last_hash; }},
       {"epoch", [](Manifest& m) { return &m.epoch; }},
+      {"counted_from", [](Manifest& m) { return &m.counted_from; }},
       {"earlier[0].sequence", [](Manifest& m) { return &m.history.earlier[0].sequence; }},
   };
   for (const auto& [name, field] : fields) {
@@ -265,6 +266,22 @@ std::vector<HostileCase> HostileManifests(const io::SimDisk& base) {
     for (const uint64_t value : Values(*field(manifest), 8)) {
       *field(manifest) = value;
       add(std::string(name) + " = " + Hex(value), manifest);
+    }
+  }
+  wal::RestingSegment rests{1, whole.segment_bytes};
+  using OfResting = std::function<uint64_t*(wal::RestingSegment&)>;
+  const std::vector<std::pair<const char*, OfResting>> of_resting = {
+      {"number", [](wal::RestingSegment& s) { return &s.number; }},
+      {"end_offset", [](wal::RestingSegment& s) { return &s.end_offset; }}};
+  for (const auto& [name, field] : of_resting) {
+    for (const uint64_t value : Values(*field(rests), 8)) {
+      wal::RestingSegment changed = rests;
+      *field(changed) = value;
+      Manifest manifest = whole;
+      manifest.counted_from = 1;
+      manifest.log_start_segment += 1;  // Then one may rest below.
+      manifest.resting = {changed};
+      add(std::string("resting ") + name + " = " + Hex(value), manifest);
     }
   }
   for (const sstable::LiveTable& table : whole.index) {

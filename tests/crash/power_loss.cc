@@ -139,6 +139,7 @@ class PowerLoss {
     result_.joined_nodes += metrics.joined_nodes;
     result_.ingests += metrics.ingests;
     result_.sealed += metrics.seals;
+    result_.resting += metrics.log_resting_segments;
   }
 
   void Cut(Life* life, const std::string& when) {
@@ -264,6 +265,7 @@ void PowerLossResult::Add(const PowerLossResult& other) {
   joined_nodes += other.joined_nodes;
   ingests += other.ingests;
   sealed += other.sealed;
+  resting += other.resting;
 }
 
 std::string PowerLossResult::Counts() const {
@@ -274,7 +276,7 @@ std::string PowerLossResult::Counts() const {
          std::to_string(second_recoveries) + ", evicted bytes " + std::to_string(evicted_bytes) +
          ", filled " + std::to_string(filled_bytes) + ", joined nodes " +
          std::to_string(joined_nodes) + ", ingests " + std::to_string(ingests) + ", seals " +
-         std::to_string(sealed);
+         std::to_string(sealed) + ", resting " + std::to_string(resting);
 }
 
 PowerLossResult RunPowerLoss(const PowerLossOptions& options) { return PowerLoss(options).Run(); }

@@ -157,6 +157,24 @@ std::vector<Script> Scripts() {
         run.Sleep();
         run.Append("b", 3, kPower);
       });
+  add(
+      "rest", [](Options& options) { options.log_bytes_max = 4 * options.segment_bytes; },
+      [](ScriptRun& run) {
+        if (!Begin(run)) return;
+        for (int i = 0; i < 16; ++i) run.Append(i % 4 == 3 ? "b" : "a", 1000, kProcess);
+        run.Sleep();
+        run.Look();
+        run.Append("b", 3, kPower);
+      });
+  add(
+      "rest and go", [](Options& options) { options.log_bytes_max = 4 * options.segment_bytes; },
+      [](ScriptRun& run) {
+        if (!Begin(run)) return;
+        for (int i = 0; i < 14; ++i) run.Append("a", 1000, kProcess);
+        run.Drop("a");  // Before idle time packs what rests.
+        run.Sleep();
+        run.Append("b", 3, kPower);
+      });
   add("evict", Nothing, [](ScriptRun& run) {
     if (!Begin(run)) return;
     run.Call(run.store().SetNamespace("", {.max_bytes = 30'000, .evict = Evict::kKv}));

@@ -30,6 +30,8 @@ TEST(Scripts, EachDoesWhatItIsNamedFor) {
       {"rewrite", {&StoreMetrics::seals, &StoreMetrics::rewritten_tables}},
       {"joined nodes", {&StoreMetrics::joined_nodes}},
       {"retire", {&StoreMetrics::seals, &StoreMetrics::retired_segments}},
+      {"rest", {&StoreMetrics::packed_segments, &StoreMetrics::retired_segments}},
+      {"rest and go", {&StoreMetrics::drops, &StoreMetrics::retired_segments}},
       {"evict", {&StoreMetrics::evicted_bytes, &StoreMetrics::filled_bytes}},
       {"quota", {&StoreMetrics::drops}},
       {"checkpoint", {&StoreMetrics::seals}},

@@ -34,7 +34,7 @@ TEST(FlushWhileSealing, ACrashDuringALongSealReplaysLittle) {
     ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(spec));
     ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(model));
     constexpr uint64_t kTokens = 2560;  // 8 KiB each.
-    for (uint64_t at = 0; at < kTokens; at += 64) ASSERT_OK(AppendSome(chat, spec, at, 64));
+    for (uint64_t at = 0; at < kTokens; at += 16) ASSERT_OK(AppendSome(chat, spec, at, 16));
     const uint64_t sealed_before = store.Metrics().seals;
     for (int i = 0; i < 750; ++i) {
       ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(model));

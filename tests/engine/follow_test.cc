@@ -238,6 +238,7 @@ TEST_P(FollowTest, ReadsAreRightWhateverTheWriterDoes) {
   std::map<std::string, uint64_t> dropped;
   Store follower;
   int next = 0, right = 0, stale = 0;
+  std::string last_stale;
   for (int round = 0; round < 400; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     // The writer.
@@ -294,6 +295,7 @@ TEST_P(FollowTest, ReadsAreRightWhateverTheWriterDoes) {
       const bool gone = status.code() == StatusCode::kNotFound && dropped.contains(info.name);
       EXPECT_TRUE(status.ok() || status.code() == StatusCode::kStale || gone) << status.ToString();
       stale += status.code() == StatusCode::kStale;
+      if (status.code() == StatusCode::kStale) last_stale = status.ToString();
     }
     if (tokens.ok()) {
       EXPECT_EQ(TokensOf(info.name, 0, end), *tokens);
@@ -305,7 +307,8 @@ TEST_P(FollowTest, ReadsAreRightWhateverTheWriterDoes) {
   }
   EXPECT_GT(right, 200);
   EXPECT_GT(store_.Metrics().tables, 0u);
-  EXPECT_EQ(0, stale) << "with the writer standing still while it reads, one look is enough";
+  EXPECT_EQ(0, stale) << last_stale << "\n"
+                      << "with the writer standing still while it reads, one look is enough";
   ASSERT_OK(store_.Flush());
   ASSERT_OK(follower.Refresh());
   for (const auto& [name, length] : lengths) {

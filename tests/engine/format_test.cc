@@ -86,6 +86,21 @@ TEST(EngineFormat, Manifest) {
   EXPECT_OK(DecodeManifest("MANIFEST-1", bytes));
 }
 
+TEST(EngineFormat, SegmentsThatRest) {
+  Manifest manifest;
+  manifest.segment_bytes = 64 << 20;
+  manifest.log_start_segment = 9;
+  manifest.counted_from = 3;
+  manifest.resting = {{.number = 4, .end_offset = 0x3fe0000},
+                      {.number = 7, .end_offset = 0x3ff0000}};
+  const std::vector<std::byte> bytes = EncodeManifest(manifest);
+  constexpr size_t kHeadBytes = 16, kHashBytes = 8;
+  const auto fields = FieldReader::Parse(
+      std::span(bytes).subspan(kHeadBytes, bytes.size() - kHeadBytes - kHashBytes));
+  ASSERT_OK(fields);
+  ExpectDocumented("segments", fields->BytesOr(17, {}));
+}
+
 TEST(EngineFormat, AnApproximateAppend) {
   Op op;
   op.kind = OpKind::kAppend;

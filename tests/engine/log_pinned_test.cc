@@ -25,7 +25,7 @@ class LogPinnedTest : public ::testing::Test {
     }
   }
   std::unique_ptr<engine::Pins::Pin> Pin(engine::Pins::Holder holder, uint64_t segment) {
-    return store_.core()->reader().pins().Take(holder, segment);
+    return store_.core()->reader().pins().TakeFrom(holder, segment);
   }
 
   const ModelSpec model_ = WideModel();

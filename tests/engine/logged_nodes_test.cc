@@ -38,7 +38,7 @@ TEST(LoggedNodes, ASealForgetsWhatItKeptUpToItsSegment) {
   logged.Keep();
   logged.Add(1, 9);  // Not sealed, since it came meanwhile.
   logged.Add(3, 9);
-  logged.Forget(1);
+  logged.Forget({.last = 1});
   EXPECT_EQ(All(logged), (Entries{{2, 8}, {1, 9}, {3, 9}}));
   EXPECT_EQ(logged.Unflushed(), (Entries{{1, 9}, {2, 8}, {3, 9}}));
 }
@@ -54,7 +54,7 @@ TEST(LoggedNodes, WhatWasFlushedMeanwhileUpToTheSegmentIsPutAgain) {
   EXPECT_EQ(All(logged).size(), 3u);  // All of it is kept.
   logged.Add(2, 10);
   EXPECT_EQ(logged.Unflushed(), (Entries{{2, 10}}));
-  logged.Forget(1);
+  logged.Forget({.last = 1});
   EXPECT_EQ(logged.Unflushed(), (Entries{{1, 9}, {2, 10}}));
   logged.MarkFlushed();
   EXPECT_TRUE(logged.entries().empty());  // Nothing is kept any more.

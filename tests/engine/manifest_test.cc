@@ -29,6 +29,8 @@ Manifest Some() {
   manifest.index = {{.number = 12, .level = 1, .bytes = 8192}};
   manifest.replay_from = {4, 2, 8192, 90, 77};
   manifest.epoch = 3;
+  manifest.counted_from = 2;
+  manifest.resting = {{.number = 2, .end_offset = 1 << 20}, {.number = 3, .end_offset = 8192}};
   return manifest;
 }
 
@@ -66,6 +68,8 @@ TEST(Manifest, ComesBack) {
   ASSERT_OK_ASSIGN(const Manifest manifest, DecodeManifest(kPath, bytes));
   EXPECT_EQ(manifest.store, Some().store);
   EXPECT_EQ(manifest.log_start_segment, 4u);
+  EXPECT_EQ(manifest.counted_from, 2u);
+  EXPECT_EQ(manifest.resting, Some().resting);
   EXPECT_EQ(manifest.last_sequence, 99u);
   ASSERT_EQ(manifest.index.size(), 1u);
   EXPECT_EQ(manifest.index[0].bytes, 8192u);
@@ -135,6 +139,14 @@ TEST(Manifest, WithFieldsThatCannotBe) {
   FieldWriter place = SmallestFields();
   place.Bytes(10, few);
   EXPECT_FAILS(Decode(With(place)), StatusCode::kCorruption, kPath + ": bad place in the log");
+  FieldWriter segments = SmallestFields();
+  segments.Bytes(17, few);
+  EXPECT_FAILS(Decode(With(segments)), StatusCode::kCorruption, kPath + ": bad list of segments");
+  const std::byte none[8] = {std::byte{0xff}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
+                             std::byte{0xff}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff}};
+  FieldWriter uncounted = SmallestFields();
+  uncounted.Bytes(17, none);
+  EXPECT_FAILS(Decode(With(uncounted)), StatusCode::kCorruption, kPath + ": no segment to count");
   FieldWriter unknown = SmallestFields();
   unknown.U64(99, 1);
   EXPECT_FAILS(Decode(With(unknown)), StatusCode::kUnsupportedFormat, kPath);
@@ -169,7 +181,36 @@ TEST(Manifest, WithFieldsThatCannotBe) {
   refused("impossible table", [](Manifest* m) { m->index[0].level = 7; });
   refused("table 12 of the index is named twice",
           [](Manifest* m) { m->index.push_back({.number = 12, .level = 2, .bytes = 4096}); });
+  refused("impossible segment to count", [](Manifest* m) { m->counted_from = 0; });
+  refused("impossible segment to count", [](Manifest* m) { m->counted_from = uint64_t{1} << 62; });
+  refused("segment 2 of the log is named as", [](Manifest* m) { m->counted_from = 3; });
+  refused("segment 3 of the log is named as", [](Manifest* m) { m->resting[0] = m->resting[1]; });
+  refused("impossible segment 4 of the log", [](Manifest* m) { m->resting[1].number = 4; });
+  for (const uint64_t end : {uint64_t{0}, uint64_t{4096}, uint64_t{8193}, uint64_t{2} << 20}) {
+    refused("impossible segment 3", [end](Manifest* m) { m->resting[1].end_offset = end; });
+  }
   refused("the index has sequence 100", [](Manifest* m) { m->index_sequence = 100; });
+}
+
+// A store without counted segments has the bytes that an earlier library wrote; with them it is
+// refused by that.
+TEST(Manifest, CountedSegmentsAreCritical) {
+  Manifest manifest = Some();
+  const auto fields = [](const std::vector<std::byte>& bytes) {
+    return FieldReader::Parse(
+        std::span(bytes).subspan(kHeadBytes, bytes.size() - kHeadBytes - kHashBytes));
+  };
+  const auto knows = [](uint16_t id) { return id < 17; };
+  const auto counted = fields(EncodeManifest(manifest));
+  ASSERT_OK(counted);
+  bool critical = false;
+  for (const Field& field : counted->fields()) critical |= !knows(field.id) && field.critical;
+  EXPECT_TRUE(critical);
+  manifest.counted_from = kCountsNone;
+  manifest.resting.clear();
+  const auto without = fields(EncodeManifest(manifest));
+  ASSERT_OK(without);
+  for (const Field& field : without->fields()) EXPECT_TRUE(knows(field.id)) << field.id;
 }
 
 // Indexes beside the tree's. Derived ones may be skipped; the others must be known.

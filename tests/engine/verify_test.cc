@@ -228,7 +228,7 @@ TEST_F(VerifyTest, TheTreesRecordsAgainstEachOther) {
     (*index)->Apply(std::move(batch));
     std::string all;
     engine::TreeRecords::Check(
-        **index, [](uint64_t, const engine::SealedRange&) {},
+        **index, manifest.counted_from, [](uint64_t, const engine::SealedRange&) {},
         [&](const Status& status) { all += status.ToString() + "\n"; });
     return all;
   };

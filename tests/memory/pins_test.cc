@@ -20,19 +20,20 @@ TEST(PinsMemory, AtEveryAllocation) {
   for (const Pins::Of of : {Pins::Of::kBranch, Pins::Of::kParts}) {
     AtEveryAllocation([&](uint64_t n) {
       Pins pins([] { return uint64_t{7}; }, [] {});
-      const auto other = pins.Take({Pins::Of::kBranch, 1}, 9, {4});
+      const auto other = pins.Take({Pins::Of::kBranch, 1}, {9}, {4});
       std::unique_ptr<Pins::Pin> pin;
       std::vector<uint64_t> tables = {3, 5};
       {
         const FailingAt failing(n);
         try {
-          pin = pins.Take({of, 2}, 5, std::move(tables));
+          pin = std::make_unique<Pins::Pin>(&pins, Pins::Holder{of, 2}, 5, std::vector<uint64_t>(),
+                                            std::move(tables));
         } catch (const std::bad_alloc&) {
         }
       }
       EXPECT_EQ(pin != nullptr, pins.HoldSegment(5));
       EXPECT_EQ(pin != nullptr, pins.HoldTable(3) && pins.HoldTable(5));
-      EXPECT_EQ(pin != nullptr, pins.HolderUpTo(5).has_value());
+      EXPECT_EQ(pin != nullptr, pins.HolderOf(5).has_value());
       EXPECT_EQ(pin != nullptr && of == Pins::Of::kParts ? 5u : UINT64_MAX, pins.LowestOfParts());
       pin.reset();
       EXPECT_FALSE(pins.HoldSegment(8));

@@ -98,7 +98,7 @@ TEST(ALongDescriptionCrashedTheDump, ALongerOneOfBeforeComesBack) {
   EXPECT_TRUE(*tree.FindModel(ids[0]) == *loaded.FindModel(ids[0]));
   EXPECT_TRUE(*tree.FindModel(ids[1]) == *loaded.FindModel(ids[1]));
   engine::TreeRecords::Check(
-      *index, [](uint64_t, const engine::SealedRange&) {},
+      *index, UINT64_MAX, [](uint64_t, const engine::SealedRange&) {},
       [](const Status& damage) { ADD_FAILURE() << damage.ToString(); });
 }
 

@@ -129,7 +129,8 @@ TEST_F(ManyThreadsOutgrewMaxMemory, ThatIngest) {
 
 TEST_F(ManyThreadsOutgrewMaxMemory, ThatRestore) {
   Open(/*direct_ingest_bytes=*/0);
-  // Large records of the log, which its memory has no more.
+  // Large records of the log, which its memory has no more. Idle time would pack them.
+  ASSERT_OK(store_.PauseBackground());
   for (size_t i = 0; i < 4; ++i) ASSERT_OK(branches_[i].AppendSync(Whole(), {}));
   std::deque<KvSet> into;
   std::vector<const KvView*> views;

@@ -164,6 +164,7 @@ class Swarm {
       auto watch = machine_.scheduler->StartThread("watch", [&] { Watch(&over); });
       std::optional<Store> store = Open(random_.Below(2) == 0);
       if (store.has_value()) {
+        result_.resting += store->Metrics().log_resting_segments;
         std::optional<Status> status;
         if (Judge(*store)) status = Work(&*store);
         if (!status.has_value()) status = store->Close();
@@ -298,6 +299,7 @@ class Swarm {
     machine_.disk->ClearFaults();
     std::optional<Store> store = Open(false);
     if (!store.has_value()) return;
+    result_.resting += store->Metrics().log_resting_segments;
     const bool judged = Judge(*store);
     faults_.set_on(false);
     if (judged && !faults_.lied()) LookForLeaks(*store);
@@ -335,10 +337,12 @@ class Swarm {
       auto log = NamesIn("store/log");
       std::erase_if(log, wal::IsCushionFileName);
       const auto segments = log.size();
-      if (segments > metrics.log_segments + metrics.log_spare_segments) {
+      if (segments >
+          metrics.log_segments + metrics.log_spare_segments + metrics.log_resting_segments) {
         left += " " + std::to_string(segments) + " segments for " +
-                std::to_string(metrics.log_segments) + " and " +
-                std::to_string(metrics.log_spare_segments) + " spare ones";
+                std::to_string(metrics.log_segments) + ", " +
+                std::to_string(metrics.log_spare_segments) + " spare and " +
+                std::to_string(metrics.log_resting_segments) + " resting ones";
       }
       uint64_t bytes = 0;
       for (const std::string& file : machine_.disk->Files()) {
@@ -390,6 +394,7 @@ void SwarmResult::Add(const SwarmResult& other) {
   found += other.found;
   objects_read += other.objects_read;
   leak_checks += other.leak_checks;
+  resting += other.resting;
   damaged_reads += other.damaged_reads;
   for (size_t i = 0; i < kFeatures; ++i) strikes[i] += other.strikes[i];
 }
@@ -406,7 +411,7 @@ std::string SwarmResult::Counts() const {
           count("cancelled", cancelled) + count("reads", reads) + count("copies", copies) +
           count("follows", follows) + count("finds", finds) + count("hits", found) +
           count("objects read", objects_read) + count("leak checks", leak_checks) +
-          count("damaged reads", damaged_reads) + "; strikes";
+          count("resting", resting) + count("damaged reads", damaged_reads) + "; strikes";
   for (size_t i = 0; i < kFeatures; ++i) {
     if (strikes[i] == 0) continue;
     text +=

@@ -34,7 +34,8 @@ struct SwarmResult {
 
   uint64_t operations = 0, disk_operations = 0, lives = 0;
   uint64_t power_losses = 0, kills = 0, poisoned = 0, refused_openings = 0, salvages = 0;
-  uint64_t refused = 0, cancelled = 0, reads = 0, copies = 0, follows = 0, leak_checks = 0;
+  uint64_t refused = 0, cancelled = 0, reads = 0, copies = 0, follows = 0, leak_checks = 0,
+           resting = 0;
   uint64_t finds = 0, found = 0, objects_read = 0;
   uint64_t damaged_reads = 0;                 // kCorruption, after the disk lied.
   std::array<uint64_t, kFeatures> strikes{};  // How many faults struck, by feature.

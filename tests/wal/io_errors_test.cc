@@ -450,7 +450,7 @@ TEST_F(IoErrorsTest, ALogForReadingGoesOnFromWhatItHad) {
   // A recovery has reported all that there is to know of the files.
   machine_.disk->AddFault(
       {.when = [](const io::SimOperation&) { return true; }, .error = kEio, .persistent = true});
-  EXPECT_OK(log->Follow(after.log));
+  EXPECT_OK(log->Follow(after.log, {}));
   machine_.disk->ClearFaults();
   EXPECT_EQ(log->Segments().size(), after.log.segments.size());
   EXPECT_EQ(log->last_reserved_sequence(), 45u);

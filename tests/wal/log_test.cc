@@ -659,7 +659,7 @@ TEST_F(LogTest, AHandleThatWasOpenedWhileTheLogWentOnIsNotKept) {
       "reader", [&] { ASSERT_OK_ASSIGN(first, log().OpenSegment(1)); });
   while (!opening) machine_.scheduler->Yield();
   ASSERT_EQ(first, nullptr);
-  ASSERT_OK(log().Follow(found.log));
+  ASSERT_OK(log().Follow(found.log, {}));
   reader.reset();
   ASSERT_NE(first, nullptr);
   ASSERT_OK_ASSIGN(const auto second, log().OpenSegment(1));

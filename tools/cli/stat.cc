@@ -171,8 +171,9 @@ Result<int> RunStat(const StatArguments& arguments, bool json) {
   CAIRN_ASSIGN_OR_RETURN(const BranchCounts counts, CountBranches(store, metrics, objects));
   Json files = Json::object();
   FileSums all;
-  for (const auto& [kind, sums] :
-       SumFiles(arguments.store, {manifest.log_start_segment, metrics.log_segments})) {
+  LiveSegments live{.first = manifest.log_start_segment, .count = metrics.log_segments};
+  for (const wal::RestingSegment& segment : manifest.resting) live.resting.insert(segment.number);
+  for (const auto& [kind, sums] : SumFiles(arguments.store, live)) {
     files[kind] = sums.ToJson();
     all.Add(sums);
   }

@@ -14,17 +14,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsLive(const fs::path& path, const LiveSegments& live) {
+const char* KindOfSegment(const fs::path& path, const LiveSegments& live) {
   const std::string name = path.filename().string();
   uint64_t number = 0;
   std::from_chars(name.data(), name.data() + name.size(), number, 16);
-  return number >= live.first && number - live.first < live.count &&
-         name == wal::SegmentFileName(number);
+  if (name != wal::SegmentFileName(number)) return "spares";
+  if (live.resting.contains(number)) return "resting";
+  return number >= live.first && number - live.first < live.count ? "segments" : "spares";
 }
 
 const char* KindOfFile(const fs::path& path, const LiveSegments& live) {
   const std::string extension = path.extension().string();
-  if (extension == ".log") return IsLive(path, live) ? "segments" : "spares";
+  if (extension == ".log") return KindOfSegment(path, live);
   if (extension == ".snapshot") return "snapshot_tables";
   return extension == ".index" ? "index_tables" : "other";
 }
@@ -44,7 +45,8 @@ Json FileSums::ToJson() const {
 
 std::map<std::string, FileSums> SumFiles(const std::string& store, const LiveSegments& live) {
   std::map<std::string, FileSums> sums;
-  for (const char* kind : {"segments", "spares", "snapshot_tables", "index_tables", "other"}) {
+  for (const char* kind :
+       {"segments", "resting", "spares", "snapshot_tables", "index_tables", "other"}) {
     sums[kind] = {};
   }
   const Result<io::World> world = WorldOfStore(store);

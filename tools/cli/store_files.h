@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "tools/cli/output.h"
@@ -23,13 +24,15 @@ struct FileSums {
   Json ToJson() const;  // {"count", "bytes", "allocated_bytes"}
 };
 
-// Segments of the log, by number. Others are ready to be the next, or left to be used again.
+// Segments of the log, by number, and those that rest. Others are ready to be the next, or left to
+// be used again.
 struct LiveSegments {
   uint64_t first = 0, count = 0;
+  std::set<uint64_t> resting{};
 };
 
-// By kind, those without a file included: "segments", "spares", "snapshot_tables", "index_tables",
-// "other".
+// By kind, those without a file included: "segments", "resting", "spares", "snapshot_tables",
+// "index_tables", "other".
 std::map<std::string, FileSums> SumFiles(const std::string& store, const LiveSegments& live);
 FileSums SumAllFiles(const std::string& store);
 

@@ -71,6 +71,8 @@ struct StoreMetrics {
   uint64_t stalls_slow_group = 0, stalls_segment_late = 0, stalls_no_segment = 0;
   uint64_t stalls_log_limit = 0;
   uint64_t log_segments = 0, log_spare_segments = 0;
+  // Full segments that have left the log and stay for the content that lies in them.
+  uint64_t log_resting_segments = 0;
   uint64_t segment_bytes = 0;         // A full segment's size: Options::segment_bytes at creation.
   uint64_t log_groups_in_flight = 0;  // Being written or synced.
   uint64_t log_records_waiting = 0;   // Placed in the log and not yet written.
@@ -87,9 +89,10 @@ struct StoreMetrics {
   // --- Sealing (counters)
   uint64_t seals = 0;             // Snapshot tables written.
   uint64_t sealed_bytes = 0;      // Their content, before it was packed.
-  uint64_t retired_segments = 0;  // Log segments given back.
+  uint64_t retired_segments = 0;  // That left the log, to rest or to be used again.
   uint64_t rewritten_tables = 0;  // Because enough of them was dead.
   uint64_t merged_tables = 0;     // Small ones that were written into one with others.
+  uint64_t packed_segments = 0;   // Full ones, resting or not, whose content went into tables.
   uint64_t joined_nodes = 0;      // Nodes merged into their only child (path compression).
   uint64_t cut_nodes = 0;         // Nodes trimmed to what branches still reach of them.
   // Appends that went into a table of their own, and what of them, before it was packed.

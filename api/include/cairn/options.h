@@ -120,8 +120,11 @@ struct Options {
   // that writes begins one, and an orderly Close gives back what was not written of it.
   uint64_t segment_bytes = 0;
   // The live log stays below this, so that it and the time to open stay bounded: from three
-  // quarters on the oldest part is sealed into tables in the background, and when max_bytes leaves
-  // no room for another segment. At most a quarter of max_bytes; at least four segments. Where data
+  // quarters on the oldest part leaves it in the background, and when max_bytes leaves no room for
+  // another segment. Full segments that are mostly needed, by pieces of KV of 256 KiB on average,
+  // stay where they are and do not count here (StoreMetrics::log_resting_segments), until packing
+  // them pays; the content of others is sealed into tables. At most a quarter of max_bytes; at
+  // least four segments. Where data
   // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
   // limit is, and held at it, until its deadline; so are creating, forking and renaming branches. A
   // call that does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
@@ -136,7 +139,8 @@ struct Options {
   uint64_t log_bytes_max = 4ull << 30;
   // A conversation is also sealed after this many new tokens or deltas, so that restores read short
   // chains; several conversations are sealed together, 16 MiB of KV or more, unless the log is
-  // reclaimed first. 0: not for that reason.
+  // reclaimed first. Deltas with KV of 256 KiB and more do not count: they are read as well where
+  // they are. 0: not for that reason.
   uint64_t snapshot_interval_tokens = 1024;
   uint64_t max_delta_chain = 100;
   // After this many log records, changes of the tree are flushed to the index, in the background.

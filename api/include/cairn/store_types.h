@@ -63,9 +63,10 @@ struct CheckpointInfo {
   // The prefix of the order of changes that it holds: every change up to here, none behind. It is
   // the last_sequence of the copy's Metrics().
   uint64_t sequence = 0;
-  uint64_t linked_tables = 0, linked_bytes = 0;  // Shared with the store.
-  uint64_t copied_tables = 0;                    // The target is on another volume.
-  uint64_t copied_bytes = 0;                     // The log and these tables.
+  // Tables, and segments of the log that rest. Shared with the store...
+  uint64_t linked_tables = 0, linked_bytes = 0;
+  uint64_t copied_tables = 0;  // ...or copied, where the target is on another volume.
+  uint64_t copied_bytes = 0;   // The log and these tables.
 };
 // Bytes copied, of those to copy. Called on a thread of the store, which it must neither call nor
 // throw into.

@@ -37,7 +37,7 @@ void Bury(Tree* tree, Node* node) {
     node->lanes[i].extents = {};
   }
   for (std::vector<Mark>* marks : {&node->samplers, &node->metadata, &node->derived}) {
-    for (const Mark& mark : *marks) tree->table_usages().Count(mark.place, 1, -1);
+    for (const Mark& mark : *marks) tree->CountMark(mark.place, -1);
     *marks = {};
   }
   node->spans = {};

@@ -18,10 +18,10 @@ void LoggedNodes::Keep() {
   kept_ = entries_.size();
 }
 
-void LoggedNodes::Forget(uint64_t segment) {
+void LoggedNodes::Forget(const SegmentSet& segments) {
   size_t left = 0;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    const bool deleted = entries_[i].first <= segment;  // If the index has it.
+    const bool deleted = segments.Contains(entries_[i].first);  // If the index has it.
     if (i < kept_ && deleted) continue;
     if (i < flushed_ && !deleted) continue;
     entries_[left++] = entries_[i];

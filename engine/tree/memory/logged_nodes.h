@@ -7,11 +7,12 @@
 // A seal takes time, and tree flushes go on meanwhile. So:
 //   Keep      the entries are about to be sealed. Tree flushes put them into the index, with
 //             entries that come meanwhile, and keep all of them here.
-//   Forget    they were sealed, up to a segment. The L records up to there are deleted, also of
+//   Forget    those of some segments were sealed. The L records of these are deleted, also of
 //             entries that came meanwhile: the next tree flush puts those again.
 //   Release   the seal was given up: the index has what was flushed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +20,17 @@
 #include <vector>
 
 namespace cairn::engine {
+
+// Segments `first` to `last`, but those in `but`, which ascends.
+struct SegmentSet {
+  uint64_t first = 1, last = UINT64_MAX;
+  std::vector<uint64_t> but{};
+
+  bool Contains(uint64_t segment) const {
+    return segment >= first && segment <= last &&
+           !std::binary_search(but.begin(), but.end(), segment);
+  }
+};
 
 class LoggedNodes {
  public:
@@ -33,9 +45,9 @@ class LoggedNodes {
   std::span<const Entry> entries() const { return entries_; }
 
   void Keep();
-  // The entries that were here at Keep, up to `segment`, were sealed. The next tree flush must
-  // delete the L records up to there before it puts.
-  void Forget(uint64_t segment);
+  // The entries of these segments that were here at Keep were sealed. The next tree flush must
+  // delete the L records of the segments before it puts.
+  void Forget(const SegmentSet& segments);
   // The seal that Keep was for was given up, or has ended and Forget was called.
   void Release();
 

@@ -12,13 +12,14 @@ namespace cairn::engine {
 void SealQueue::Reserve(size_t more) { ReserveMore(&due_, more); }
 
 void SealQueue::Add(Node* node, uint64_t tokens, const ModelSpec& model) {
+  uint64_t token_bytes = PositionKvBytes(model);            // Without states, which are few,
+  if (token_bytes == 0) token_bytes = model.token_bytes();  // unless there is nothing else.
+  if (tokens * token_bytes >= large_bytes_) return;
   ++node->unsealed_deltas;
   node->unsealed_tokens += tokens;
   const bool due = (deltas_ != 0 && node->unsealed_deltas >= deltas_) ||
                    (tokens_ != 0 && node->unsealed_tokens >= tokens_);
   if (!due && !node->seal_due) return;
-  uint64_t token_bytes = PositionKvBytes(model);            // Without states, which are few,
-  if (token_bytes == 0) token_bytes = model.token_bytes();  // unless there is nothing else.
   if (!node->seal_due) {
     due_.push_back(node->id);
     node->seal_due = true;

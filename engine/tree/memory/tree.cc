@@ -36,11 +36,20 @@ void Tree::CountExtent(Node* node, size_t lane, const Extent& extent, int sign) 
   const auto factor = static_cast<uint64_t>(int64_t{sign});  // Modulo 2^64.
   if (extent.place.absent()) node->lanes[lane].absent += factor * extent.count;
   if (extent.place.evicted()) node->lanes[lane].evicted += factor * extent.count;
-  if (!extent.place.in_table()) return;
+  if (extent.place.absent() || !extent.place.known()) return;
+  const uint64_t raw_bytes = extent.count * PositionBytes(ModelOf(*node), lane);
+  if (!extent.place.in_table()) {
+    segment_usages_.Count(extent.place.log.segment, raw_bytes, lane == kTokenLane ? 0 : 1, sign);
+    return;
+  }
   table_usages_.Count(extent.place, extent.count, sign);
   // The sums count it raw.
-  const uint64_t raw_bytes = extent.count * PositionBytes(ModelOf(*node), lane);
   sums_.CountHeld(node->use, factor * (extent.place.Share(extent.count) - raw_bytes));
+}
+
+void Tree::CountMark(const Place& place, int sign) {
+  table_usages_.Count(place, 1, sign);
+  if (place.log.segment != 0) segment_usages_.Count(place.log.segment, 1, 0, sign);
 }
 
 void Tree::MarkUsed(uint64_t branch, uint64_t now_ns) {

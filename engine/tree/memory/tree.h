@@ -37,6 +37,7 @@
 #include "engine/tree/memory/op.h"
 #include "engine/tree/memory/residency.h"
 #include "engine/tree/memory/seal_queue.h"
+#include "engine/tree/memory/segment_usages.h"
 #include "engine/tree/memory/table_usages.h"
 #include "engine/tree/memory/tree_sums.h"
 
@@ -83,10 +84,10 @@ class Tree {
   using Namespaces = TreeSums::Namespaces;
   const Namespaces& namespaces() const { return sums_.namespaces(); }
   const NamespaceUsage* FindNamespace(std::string_view ns) const { return sums_.FindNamespace(ns); }
-  // Raw bytes that died in tables (TableUsages::died_bytes), and those that untrimmed nodes will
-  // lose when they are trimmed.
+  // Bytes that died in tables and in segments that rest (TableUsages::died_bytes, SegmentUsages),
+  // and those that untrimmed nodes will lose when they are trimmed.
   uint64_t dead_noted_bytes() const {
-    return table_usages_.died_bytes() + leftovers_.untrimmed_bytes();
+    return table_usages_.died_bytes() + segment_usages_.died_bytes() + leftovers_.untrimmed_bytes();
   }
 
   // --- The parts
@@ -94,6 +95,7 @@ class Tree {
   const DirtyRecords& dirty() const { return dirty_; }
   const TreeSums& sums() const { return sums_; }
   const TableUsages& table_usages() const { return table_usages_; }
+  const SegmentUsages& segment_usages() const { return segment_usages_; }
   const LoggedNodes& logged() const { return logged_; }
   const SealQueue& seal_queue() const { return seal_queue_; }
   const Leftovers& leftovers() const { return leftovers_; }
@@ -102,6 +104,7 @@ class Tree {
   DirtyRecords& dirty() { return dirty_; }
   TreeSums& sums() { return sums_; }
   TableUsages& table_usages() { return table_usages_; }
+  SegmentUsages& segment_usages() { return segment_usages_; }
   LoggedNodes& logged() { return logged_; }
   SealQueue& seal_queue() { return seal_queue_; }
   Leftovers& leftovers() { return leftovers_; }
@@ -125,6 +128,8 @@ class Tree {
   // Positions of a lane are needed (1) or not any more (-1), within a Recount of the node. Cannot
   // fail.
   void CountExtent(Node* node, size_t lane, const Extent& extent, int sign);
+  // The same for a state, of which the node's lanes know nothing.
+  void CountMark(const Place& place, int sign);
   // The branch was read, or forked. Logged nowhere; may throw.
   void MarkUsed(uint64_t branch, uint64_t now_ns);
   // The same for a branch whose recorded use lies in the future.
@@ -141,6 +146,7 @@ class Tree {
   DirtyRecords dirty_;
   TreeSums sums_;
   TableUsages table_usages_;
+  SegmentUsages segment_usages_;
   LoggedNodes logged_;
   SealQueue seal_queue_;
   Leftovers leftovers_;

@@ -111,9 +111,10 @@ Status TreeChanges::AddExtents(Node* node, Head* head, const Op& op, std::span<c
     return marks.empty() ? Mark() : marks.back();
   };
   const auto cut_back = [tree = tree_](std::vector<Mark>* marks, size_t count, const Mark& before) {
+    for (size_t i = count; i < marks->size(); ++i) tree->CountMark((*marks)[i].place, -1);
     marks->resize(count);
     if (count == 0 || marks->back().place == before.place) return;
-    tree->table_usages().Count(before.place, 1, 1);
+    tree->CountMark(before.place, 1);
     marks->back() = before;
   };
   const Recount recount(tree_, *node);
@@ -183,12 +184,13 @@ Status TreeChanges::AddRange(Node* node, Head* head, const LaneRange& range, con
     std::vector<Mark>& marks = range.lane == kSamplerLane ? node->samplers : node->metadata;
     // A state may be set again at a position that got no token since; the newest counts.
     if (!marks.empty() && marks.back().position == range.begin) {
-      tree_->table_usages().Count(marks.back().place, 1, -1);
+      tree_->CountMark(marks.back().place, -1);
       marks.pop_back();
       Node::Flushed& flushed = node->flushed;
       (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata).Changed(marks.size());
     }
     marks.push_back({range.begin, range.strip, place});
+    tree_->CountMark(place, 1);
     if (place.log.segment != 0) RecordLogged(place.log.segment, node->id);
     return Status::Ok();
   }

@@ -104,12 +104,12 @@ Status TreeChanges::SealMark(Node* node, const SealedRange& range, const Place& 
   (range.lane == kSamplerLane ? flushed.samplers : flushed.metadata)
       .Changed(static_cast<size_t>(mark - marks.begin()));
   transaction_->PushUndo([tree = tree_, mark, before = mark->place] {
-    tree->table_usages().Count(mark->place, 1, -1);
-    tree->table_usages().Count(before, 1, 1);
+    tree->CountMark(mark->place, -1);
+    tree->CountMark(before, 1);
     mark->place = before;
   });
-  tree_->table_usages().Count(mark->place, 1, -1);
-  tree_->table_usages().Count(place, 1, 1);
+  tree_->CountMark(mark->place, -1);
+  tree_->CountMark(place, 1);
   mark->place = place;
   return Status::Ok();
 }

@@ -105,7 +105,7 @@ void TreeChanges::ReplaceDerived(Node* node, size_t first, size_t last, std::vec
   other->insert(other->end(), now.begin(), now.end());
   other->insert(other->end(), at(last), node->derived.end());
   const auto use = [tree = tree_](const std::vector<Mark>& marks, int sign) {
-    for (const Mark& mark : marks) tree->table_usages().Count(mark.place, 1, sign);
+    for (const Mark& mark : marks) tree->CountMark(mark.place, sign);
   };
   std::function<void()> undo = [use, node, other, now, gone] {
     use(now, -1);

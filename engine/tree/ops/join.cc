@@ -215,8 +215,8 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
     sums.CountLanes(*node, model, 1);
     sums.CountLanes(*parent, model, 1);
     sums.CountNode(parent->use, 1);
-    tree->table_usages().Count(sides->sampler, 1, 1);
-    tree->table_usages().Count(sides->metadatum, 1, 1);
+    tree->CountMark(sides->sampler, 1);
+    tree->CountMark(sides->metadatum, 1);
     node->unsealed_deltas -= sides->deltas;
     node->unsealed_tokens -= sides->tokens;
     tree->residency().Charge(node);
@@ -230,8 +230,8 @@ void TreeChanges::TakeIn(Node* node, Node* parent, const std::vector<uint64_t>& 
   sums.CountNode(parent->use, -1);
   sides->node.Swap(node);
   sides->parent.Swap(parent);
-  tree_->table_usages().Count(sides->sampler, 1, -1);
-  tree_->table_usages().Count(sides->metadatum, 1, -1);
+  tree_->CountMark(sides->sampler, -1);
+  tree_->CountMark(sides->metadatum, -1);
   node->unsealed_deltas += sides->deltas;
   node->unsealed_tokens += sides->tokens;
   node->parent = parent->parent;

@@ -29,6 +29,7 @@ Status TreeChanges::Apply(const Op& op, std::span<const Part> parts) {
   ReserveMore(&filled_, op.lanes.size());
   ReserveMore(&unsealed_, 1 + op.lanes.size());
   tree_->seal_queue().Reserve(unsealed_.capacity());
+  tree_->segment_usages().Reserve(1 + parts.size());
   tree_->logged().Reserve(touched_.size() + 1 + parts.size() + op.lanes.size());
   ReserveMore(&left_, 2);
   // Each of them may end in a node that cannot be decided yet, or in an untrimmed one.
@@ -63,6 +64,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
   const auto settle_marks = [&](std::vector<Mark>& marks) {
     for (auto it = marks.rbegin(); it != marks.rend() && !it->place.known(); ++it) {
       it->place.log = location;
+      tree_->CountMark(it->place, 1);
     }
   };
   for (const uint64_t id : touched_) {
@@ -74,6 +76,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
       for (auto it = lane.extents.rbegin(); it != lane.extents.rend() && !it->place.known(); ++it) {
         it->place.log = location;
         it->prefix_bytes = i == kTokenLane ? token_prefix_bytes : location.bytes;
+        tree_->CountExtent(&node, i, *it, 1);
       }
     }
     settle_marks(node.samplers);
@@ -92,6 +95,7 @@ void TreeChanges::OnCommit(const wal::Location& location, uint32_t token_prefix_
     if (at == extents.end() || at->place.known()) continue;
     at->place.log = location;
     at->prefix_bytes = location.bytes;
+    tree_->CountExtent(node, filled.lane, *at, 1);
   }
   for (const auto& [id, tokens] : unsealed_) {
     Node* const node = tree_->residency().MutableNode(id);

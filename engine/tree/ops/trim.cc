@@ -97,7 +97,7 @@ class NodeTrim {
 
   void UseMarks(Tree* tree, int sign) const {
     for (const std::vector<Mark>* marks : {&samplers_, &metadata_, &derived_}) {
-      for (const Mark& mark : *marks) tree->table_usages().Count(mark.place, 1, sign);
+      for (const Mark& mark : *marks) tree->CountMark(mark.place, sign);
     }
   }
 

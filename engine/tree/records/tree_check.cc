@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "base/core/check.h"
 #include "engine/tree/records/tree_keys.h"
@@ -20,10 +21,12 @@ namespace {
 // are known when records that refer to them are read; a node is followed by its chunks.
 class RecordCheck {
  public:
-  RecordCheck(sstable::LsmIndex* index,
+  RecordCheck(sstable::LsmIndex* index, uint64_t counted_from,
               const std::function<void(uint64_t, const SealedRange&)>& sealed,
               const std::function<void(const Status&)>& damaged)
-      : index_(*index), sealed_(sealed), damaged_(damaged) {}
+      : index_(*index), sealed_(sealed), damaged_(damaged) {
+    segments_.CountFrom(counted_from);
+  }
 
   void Run() {
     const auto scan = index_.NewScan();
@@ -76,6 +79,15 @@ class RecordCheck {
     for (const auto& [table, used] : used_tables_) {
       if (tables_.contains(table)) continue;
       Bad(Key('N', used.node), "table " + std::to_string(table) + " is missing");
+    }
+    for (const auto& [segment, use] : segments_.all()) {
+      const auto said = said_of_segments_.find(segment);
+      const SegmentUsage was = said == said_of_segments_.end() ? SegmentUsage() : said->second;
+      if (was.live_bytes == use.live_bytes && was.kv_extents == use.kv_extents) continue;
+      Bad(Key('S', segment), "it says that " + std::to_string(was.live_bytes) +
+                                 " bytes of it are needed in " + std::to_string(was.kv_extents) +
+                                 " pieces, and " + std::to_string(use.live_bytes) + " are in " +
+                                 std::to_string(use.kv_extents));
     }
   }
 
@@ -136,7 +148,10 @@ class RecordCheck {
         CAIRN_ASSIGN_OR_RETURN(const auto id, GetModelId(key));
         if (!id.has_value()) return Status::Ok();
         CAIRN_ASSIGN_OR_RETURN(const ModelSpec spec, GetModel(index_, *id));
-        lanes_of_model_[*id] = 1 + spec.groups.size();
+        std::vector<uint64_t>& lanes = lane_bytes_of_model_[*id];
+        for (size_t lane = 0; lane <= spec.groups.size(); ++lane) {
+          lanes.push_back(PositionBytes(spec, lane));
+        }
         return Status::Ok();
       }
       case 'N': return NodeOrChunk(key, value);
@@ -150,6 +165,14 @@ class RecordCheck {
         return Status::Ok();
       }
       case 'R': return key.size() == kRefKeyBytes ? CheckRef(key) : wrong_size();
+      case 'S': {
+        CAIRN_ASSIGN_OR_RETURN(const auto said, GetSegment(key, value));
+        if (!segments_.Counts(said.first)) return Status::Ok();
+        said_of_segments_.insert(said);
+        segments_.Reserve(1);  // So that one of which nothing is needed is compared, too.
+        segments_.Count(said.first, 0, 0, 1);
+        return Status::Ok();
+      }
       case 'T': return CheckTable(key, value);
       case 'U':
         return key.size() > kEvictableSuffixBytes ? Tick(key, &SeenHead::order) : wrong_size();
@@ -174,7 +197,7 @@ class RecordCheck {
   }
 
   // The record that a branch should have there; the key ends with its id.
-  Status Tick(std::string_view key, std::string SeenHead::*expected) {
+  Status Tick(std::string_view key, std::string SeenHead::* expected) {
     const auto head = heads_.find(GetBig(key.substr(key.size() - 8)));
     if (head == heads_.end() || head->second.*expected != key) {
       return Damaged(key, "its branch is missing or stands elsewhere");
@@ -243,11 +266,20 @@ class RecordCheck {
   }
 
   void Use(const Node& node, uint32_t lane, const Place& place, uint64_t begin, uint32_t count) {
+    if (place.log.segment != 0) return UseSegment(node, lane, place.log.segment, count);
     if (!place.in_table()) return;
     used_tables_.try_emplace(place.table, UsedTable{.node = node.id}).first->second.bytes +=
         place.Share(count);
     sealed_(place.table,
             {.node = place.FragmentNode(node.id), .begin = begin, .lane = lane, .count = count});
+  }
+
+  void UseSegment(const Node& node, uint32_t lane, uint64_t segment, uint32_t count) {
+    const auto model = lane_bytes_of_model_.find(node.model);
+    const bool is_lane = model != lane_bytes_of_model_.end() && lane < model->second.size();
+    segments_.Reserve(1);
+    segments_.Count(segment, is_lane ? count * model->second[lane] : 1,
+                    is_lane && lane != kTokenLane ? 1 : 0, 1);
   }
 
   Status CheckRef(std::string_view key) {
@@ -274,8 +306,8 @@ class RecordCheck {
   }
 
   void CheckModel(const std::string& key, uint64_t id, size_t lanes) {
-    const auto model = lanes_of_model_.find(id);
-    if (model != lanes_of_model_.end() && lanes == model->second) return;
+    const auto model = lane_bytes_of_model_.find(id);
+    if (model != lane_bytes_of_model_.end() && lanes == model->second.size()) return;
     Bad(key, "its model is missing or has other groups");
   }
 
@@ -287,18 +319,20 @@ class RecordCheck {
   std::unordered_map<uint64_t, SeenNode> nodes_;
   std::unordered_map<uint64_t, SeenHead> heads_;
   std::map<std::string, Held, std::less<>> namespaces_;
-  std::map<uint64_t, size_t> lanes_of_model_;
+  std::map<uint64_t, std::vector<uint64_t>> lane_bytes_of_model_;  // A position's.
   std::set<uint64_t> untrimmed_;
   std::set<uint64_t> tables_;
   std::map<uint64_t, UsedTable> used_tables_;
+  SegmentUsages segments_;
+  std::map<uint64_t, SegmentUsage> said_of_segments_;
 };
 
 }  // namespace
 
-void TreeRecords::Check(sstable::LsmIndex& index,
+void TreeRecords::Check(sstable::LsmIndex& index, uint64_t counted_from,
                         const std::function<void(uint64_t, const SealedRange&)>& sealed,
                         const std::function<void(const Status&)>& damaged) {
-  RecordCheck(&index, sealed, damaged).Run();
+  RecordCheck(&index, counted_from, sealed, damaged).Run();
 }
 
 }  // namespace cairn::engine

@@ -63,6 +63,14 @@ Status FlushRoots(const Tree& tree, sstable::WriteBatch* batch) {
     const TableBytes bytes{table.bytes, table.sealed_bytes, table.live_bytes};
     CAIRN_RETURN_IF_ERROR(batch->Put(Key('T', id), Text(std::as_bytes(std::span(&bytes, 1)))));
   }
+  for (const auto& [segment, use] : tree.segment_usages().all()) {
+    if (!use.dirty) continue;
+    const SegmentBytes bytes{use.live_bytes, use.kv_extents};
+    const std::string key = Key('S', segment);
+    CAIRN_RETURN_IF_ERROR(use.live_bytes == 0
+                              ? batch->Delete(key)
+                              : batch->Put(key, Text(std::as_bytes(std::span(&bytes, 1)))));
+  }
   for (const auto& [name, use] : tree.namespaces()) {
     if (!use.dirty) continue;
     const NamespaceBytes bytes{OpPolicy::Of(use.policy), use.branches, use.nodes, use.bytes};
@@ -105,6 +113,7 @@ void MarkAllFlushed(Tree* tree) {
   }
   tree->sums().MarkFlushed();
   tree->table_usages().MarkFlushed();
+  tree->segment_usages().MarkFlushed();
   tree->dirty().Clear();
   tree->logged().MarkFlushed();
   tree->SetGeneration(tree->generation() + 1);

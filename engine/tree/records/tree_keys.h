@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/tree/records/tree_records.h"
 
@@ -134,6 +135,12 @@ struct TableBytes {
 };
 static_assert(sizeof(TableBytes) == 24);
 
+// The value of an S record.
+struct SegmentBytes {
+  uint64_t live_bytes, kv_extents;
+};
+static_assert(sizeof(SegmentBytes) == 16);
+
 // The value of a P record.
 struct NamespaceBytes {
   OpPolicy policy;
@@ -149,6 +156,7 @@ Result<std::optional<uint64_t>> GetModelId(std::string_view key);
 
 // --- In tree_roots.cc. kCorruption for a record that cannot be read; kUnsupportedFormat for a
 // policy with a value of a newer version.
+Result<std::pair<uint64_t, SegmentUsage>> GetSegment(std::string_view key, std::string_view value);
 Result<NamespaceUsage> GetNamespace(std::string_view key, std::string_view value);
 
 // --- In head_records.cc. kCorruption, naming the record, for one that cannot be read.

@@ -18,6 +18,7 @@
 //   P <namespace>                         a namespace: its policy, and what it holds
 //   R <node> ~<position> ~<kind> ~<id>    a branch that ends on the node or a node that leaves it;
 //                                         complements, so that the farthest comes first
+//   S <segment>                           what is needed of a segment of the log
 //   T <table>                             a snapshot table
 //   U <namespace> 0 <stage> <priority> <used at> <branch>
 //                                         a branch that may be evicted, in the order in which that
@@ -79,11 +80,11 @@ class TreeRecords {
   // The next kRefsKept refs below `below`. The result: how far they go, as Node::refs_from.
   static Result<Ref> ReadRefs(sstable::LsmIndex& index, uint64_t node, const Ref& below,
                               std::vector<Ref>* refs);
-  // Appends nodes that may have content in log segments up to `segment`, and adds the deletion of
-  // these records.
-  static Status ReadLogged(sstable::LsmIndex& index, uint64_t segment,
+  // Appends nodes that may have content in these log segments, and adds the deletion of these
+  // records.
+  static Status ReadLogged(sstable::LsmIndex& index, const SegmentSet& segments,
                            std::vector<uint64_t>* nodes);
-  static Status DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
+  static Status DeleteLogged(sstable::LsmIndex& index, const SegmentSet& segments,
                              sstable::WriteBatch* batch);
   // The same for nodes that the fragments of a table do not name.
   static Status ReadJoined(sstable::LsmIndex& index, uint64_t table, std::vector<uint64_t>* nodes);
@@ -117,8 +118,9 @@ class TreeRecords {
 
   // Checks every record against the others, for verification: what a record names exists and names
   // it back, lanes have no gaps. Reports each damage and goes on; also reports every stretch that
-  // lies in a table. Holds about 100 bytes for each node and branch.
-  static void Check(sstable::LsmIndex& index,
+  // lies in a table. Segments of the log are counted from `counted_from` on. Holds about 100 bytes
+  // for each node and branch.
+  static void Check(sstable::LsmIndex& index, uint64_t counted_from,
                     const std::function<void(uint64_t table, const SealedRange&)>& sealed,
                     const std::function<void(const Status&)>& damaged);
 };

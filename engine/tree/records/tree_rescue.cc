@@ -24,9 +24,10 @@ using Record = sstable::IndexRescue::Record;
 class Rescue {
  public:
   Rescue(const sstable::IndexRescue& read, const sstable::TableContext& tables, uint64_t next_id,
-         sstable::LsmIndex* index)
+         uint64_t counted_from, sstable::LsmIndex* index)
       : read_(read), tables_(tables), index_(*index), batch_(index->NewBatch()) {
     tree_.SetNextId(next_id);
+    tree_.segment_usages().CountFrom(counted_from);
   }
 
   Result<TreeRescueReport> Run() {
@@ -269,7 +270,7 @@ class Rescue {
     return Want(record, wanted ? std::optional(record.newest.value_or("")) : std::nullopt);
   }
   // A record that a branch has once; its key ends with the branch's id.
-  Status WantOnce(const Record& record, std::string SeenHead::*key, bool SeenHead::*has) {
+  Status WantOnce(const Record& record, std::string SeenHead::* key, bool SeenHead::* has) {
     SeenHead* const head =
         record.key.size() < 9 ? nullptr : Staying(GetBig(record.key.substr(record.key.size() - 8)));
     const bool wanted = head != nullptr && head->*key == record.key;
@@ -332,23 +333,35 @@ class Rescue {
     node->use = tree_.sums().NamespaceOf(node->ns);
     std::set<uint64_t> segments;
     std::set<std::pair<uint64_t, uint64_t>> joined;
+    const auto use_segment = [&](const Place& place, uint64_t bytes, uint64_t kv_extents) {
+      if (place.log.segment == 0) return;
+      segments.insert(place.log.segment);
+      tree_.segment_usages().Reserve(1);
+      tree_.segment_usages().Count(place.log.segment, bytes, kv_extents, 1);
+    };
     const auto use = [&](const Place& place, uint64_t count, bool derived) {
-      if (place.log.segment != 0) segments.insert(place.log.segment);
       if (!place.in_table()) return;
       UsedTable& table = used_tables_[place.table];
       table.live_bytes += place.Share(count);
       table.derived = derived;
       if (place.fragment_node != 0) joined.insert({place.table, node->id});
     };
-    for (Lane& lane : node->lanes) {
+    for (size_t i = 0; i < node->lanes.size(); ++i) {
+      Lane& lane = node->lanes[i];
+      const uint64_t position_bytes = PositionBytes(*tree_.FindModel(node->model), i);
       for (const Extent& extent : lane.extents) {
+        use_segment(extent.place, extent.count * position_bytes, i == kTokenLane ? 0 : 1);
         use(extent.place, extent.count, false);
         if (extent.place.absent()) lane.absent += extent.count;
         if (extent.place.evicted()) lane.evicted += extent.count;
       }
     }
-    for (const Mark& mark : node->samplers) use(mark.place, 1, false);
-    for (const Mark& mark : node->metadata) use(mark.place, 1, false);
+    for (const std::vector<Mark>* const marks : {&node->samplers, &node->metadata}) {
+      for (const Mark& mark : *marks) {
+        use_segment(mark.place, 1, 0);
+        use(mark.place, 1, false);
+      }
+    }
     for (const Mark& mark : node->derived) use(mark.place, 1, true);
     tree_.sums().CountNode(node->use, 1);
     tree_.sums().CountLanes(*node, *tree_.FindModel(node->model), 1);
@@ -436,8 +449,8 @@ class Rescue {
 
 Result<TreeRescueReport> RescueTree(const sstable::IndexRescue& read,
                                     const sstable::TableContext& tables, uint64_t next_id,
-                                    sstable::LsmIndex* index) {
-  return Rescue(read, tables, next_id, index).Run();
+                                    uint64_t counted_from, sstable::LsmIndex* index) {
+  return Rescue(read, tables, next_id, counted_from, index).Run();
 }
 
 }  // namespace cairn::engine

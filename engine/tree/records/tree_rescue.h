@@ -31,10 +31,11 @@ struct TreeRescueReport {
 };
 
 // Brings `index`, which has the whole tables alone, to that state, in its memory. `next_id`: a
-// lower bound of the next id. Walks over all records twice, and holds about 300 bytes for each
-// branch and 100 for each node meanwhile. Errors: those of reads, kOutOfMemory.
+// lower bound of the next id. Segments of the log are counted from `counted_from` on. Walks over
+// all records twice, and holds about 300 bytes for each branch and 100 for each node meanwhile.
+// Errors: those of reads, kOutOfMemory.
 Result<TreeRescueReport> RescueTree(const sstable::IndexRescue& read,
                                     const sstable::TableContext& tables, uint64_t next_id,
-                                    sstable::LsmIndex* index);
+                                    uint64_t counted_from, sstable::LsmIndex* index);
 
 }  // namespace cairn::engine

@@ -94,7 +94,33 @@ Status LoadTables(sstable::LsmIndex& index, Tree* tree) {
   return tables->status();
 }
 
+// An earlier library, which did not count, may have left some.
+Status LoadSegments(sstable::LsmIndex& index, Tree* tree) {
+  const auto segments = index.NewScan({.end = "T", .read = {}});
+  for (segments->Seek("S"); segments->valid(); segments->Next()) {
+    CAIRN_ASSIGN_OR_RETURN(const auto found, GetSegment(segments->key(), *segments->value()));
+    if (tree->segment_usages().Counts(found.first)) {
+      tree->segment_usages().Load(found.first, found.second);
+    }
+  }
+  return segments->status();
+}
+
 }  // namespace
+
+Result<std::pair<uint64_t, SegmentUsage>> GetSegment(std::string_view key, std::string_view value) {
+  SegmentBytes bytes;
+  if (key.size() != kIdKeyBytes || value.size() != sizeof(bytes)) {
+    return Damaged(key, "bad segment");
+  }
+  std::memcpy(&bytes, value.data(), sizeof(bytes));
+  const uint64_t segment = GetBig(key.substr(1));
+  if (!IsNumber(segment) || !IsNumber(bytes.live_bytes) || bytes.kv_extents >= kNumberMax) {
+    return Damaged(key, "an impossible segment");
+  }
+  return std::pair(segment,
+                   SegmentUsage{.live_bytes = bytes.live_bytes, .kv_extents = bytes.kv_extents});
+}
 
 Result<NamespaceUsage> GetNamespace(std::string_view key, std::string_view value) {
   NamespaceBytes bytes;
@@ -131,8 +157,8 @@ Result<TreeSums::Namespaces> TreeRecords::ReadNamespaces(sstable::LsmIndex& inde
 
 Status TreeRecords::LoadRoots(Tree* tree) {
   sstable::LsmIndex& index = *tree->index();
-  for (const auto& load :
-       {LoadCounts, LoadUntrimmed, LoadModels, LoadNamespaces, LoadExpiry, LoadTables}) {
+  for (const auto& load : {LoadCounts, LoadUntrimmed, LoadModels, LoadNamespaces, LoadExpiry,
+                           LoadTables, LoadSegments}) {
     CAIRN_RETURN_IF_ERROR(load(index, tree));
   }
   return Status::Ok();

@@ -2,6 +2,7 @@
 //
 // Records of the index that are read many at a time: branches to evict or expire, and nodes that
 // may have content in a log segment or a table.
+#include <functional>
 #include <string>
 
 #include "base/core/check.h"
@@ -103,26 +104,40 @@ Result<std::vector<TreeRecords::Expiring>> TreeRecords::ReadExpired(sstable::Lsm
   return expired;
 }
 
-Status TreeRecords::ReadLogged(sstable::LsmIndex& index, uint64_t segment,
-                               std::vector<uint64_t>* nodes) {
+namespace {
+
+// The L records of these segments.
+Status VisitLogged(sstable::LsmIndex& index, const SegmentSet& segments,
+                   const std::function<Status(std::string_view key)>& visit) {
   const auto scan = index.NewScan({.end = "M", .read = {}});
-  for (scan->Seek("L"); scan->valid(); scan->Next()) {
+  scan->Seek(Key('L', segments.first));
+  while (scan->valid()) {
     if (scan->key().size() != kLoggedKeyBytes) return Damaged(scan->key(), "no such kind");
-    if (GetBig(scan->key().substr(1, 8)) > segment) break;
-    nodes->push_back(GetBig(scan->key().substr(9, 8)));
+    const uint64_t segment = GetBig(scan->key().substr(1, 8));
+    if (segment > segments.last) break;
+    if (segments.Contains(segment)) {
+      CAIRN_RETURN_IF_ERROR(visit(scan->key()));
+      scan->Next();
+    } else {
+      scan->Seek(Key('L', segment + 1));
+    }
   }
   return scan->status();
 }
 
-Status TreeRecords::DeleteLogged(sstable::LsmIndex& index, uint64_t segment,
+}  // namespace
+
+Status TreeRecords::ReadLogged(sstable::LsmIndex& index, const SegmentSet& segments,
+                               std::vector<uint64_t>* nodes) {
+  return VisitLogged(index, segments, [nodes](std::string_view key) {
+    nodes->push_back(GetBig(key.substr(9, 8)));
+    return Status::Ok();
+  });
+}
+
+Status TreeRecords::DeleteLogged(sstable::LsmIndex& index, const SegmentSet& segments,
                                  sstable::WriteBatch* batch) {
-  const auto scan = index.NewScan({.end = "M", .read = {}});
-  for (scan->Seek("L"); scan->valid(); scan->Next()) {
-    if (scan->key().size() != kLoggedKeyBytes) return Damaged(scan->key(), "no such kind");
-    if (GetBig(scan->key().substr(1, 8)) > segment) break;
-    CAIRN_RETURN_IF_ERROR(batch->Delete(scan->key()));
-  }
-  return scan->status();
+  return VisitLogged(index, segments, [batch](std::string_view key) { return batch->Delete(key); });
 }
 
 Status TreeRecords::ReadJoined(sstable::LsmIndex& index, uint64_t table,

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/background/resting_segments.h"
+
+#include <algorithm>
+
+#include "base/core/mutation.h"
+#include "base/core/out_of_memory.h"
+#include "base/io/path.h"
+#include "engine/config/constants.h"
+
+namespace cairn::engine {
+
+namespace {
+
+constexpr double kAny = 2;  // More than any share.
+
+uint64_t StoredBytes(const Tree& tree) {
+  uint64_t bytes = 0;
+  for (const auto& [number, use] : tree.tables()) bytes += use.live_bytes;
+  return bytes;
+}
+
+}  // namespace
+
+// REQUIRES: the commit lock.
+bool RestingSegments::MayRest(const wal::SegmentInfo& segment) const {
+  const uint64_t segment_bytes = deps_.options->segment_bytes;
+  const SegmentUsage* const use = tree_.segment_usages().Find(segment.number);
+  if (segment.file_bytes != segment_bytes || use == nullptr || use->lied) return false;
+  if (static_cast<double>(use->live_bytes) < kLiveShareMin * static_cast<double>(segment_bytes)) {
+    return false;
+  }
+  return use->live_bytes >= use->kv_extents * (segment_bytes / kRestingPiecesMax);
+}
+
+std::vector<wal::RestingSegment> RestingSegments::Choose(
+    SpaceRound::Kind kind, std::span<const wal::SegmentInfo> leaving) {
+  std::vector<wal::RestingSegment> chosen;
+  if (kind == SpaceRound::Kind::kAll || IsShort()) return chosen;
+  std::lock_guard lock(mutex_);
+  for (const wal::SegmentInfo& segment : leaving) {
+    if (MayRest(segment)) chosen.push_back({segment.number, segment.end_offset});
+  }
+  return chosen;
+}
+
+// They died up to `sequence`, which is durable. A follower that reads this manifest reads the log
+// at least up to there, or it would look for them.
+Status RestingSegments::ForgetInManifest(std::span<const uint64_t> dead, uint64_t sequence) {
+  return deps_.manifest->Edit([dead, sequence](Manifest* next) {
+    next->last_sequence = std::max(next->last_sequence, sequence);
+    std::erase_if(next->resting, [dead](const wal::RestingSegment& segment) {
+      return std::binary_search(dead.begin(), dead.end(), segment.number);
+    });
+  });
+}
+
+// What died in the tree is durable before the manifest forgets the file, and the manifest forgets
+// it before it goes: an opening finds all that it needs, or a file that it removes.
+Status RestingSegments::GiveBackDead() {
+  std::vector<uint64_t> dead;
+  uint64_t sequence = 0;
+  {
+    const std::vector<wal::RestingSegment> resting = deps_.manifest->resting();
+    std::lock_guard lock(mutex_);
+    for (const wal::RestingSegment& segment : resting) {
+      const SegmentUsage* const use = tree_.segment_usages().Find(segment.number);
+      if (use != nullptr && use->live_bytes != 0) continue;
+      const bool held = deps_.reader->pins().HoldSegment(segment.number);
+      deps_.round->MarkHeld(held);
+      if (held) continue;
+      dead.push_back(segment.number);
+      flusher_->OnSealed({.first = segment.number, .last = segment.number});
+    }
+    sequence = deps_.log->last_reserved_sequence();
+  }
+  if (!dead.empty()) {
+    if (CAIRN_KEPT(kLogBeforeSegmentDies)) {
+      CAIRN_RETURN_IF_ERROR(deps_.log->Wait(sequence, /*durable=*/true, io::kNoDeadline));
+    }
+    unremoved_.reserve(unremoved_.size() + dead.size());
+    if (CAIRN_KEPT(kManifestBeforeSegmentDies))
+      CAIRN_RETURN_IF_ERROR(ForgetInManifest(dead, sequence));
+    unremoved_.insert(unremoved_.end(), dead.begin(), dead.end());
+    deps_.callbacks->PublishHint();  // First: a follower that misses a file finds out why.
+  }
+  if (unremoved_.empty()) return Status::Ok();
+  std::erase_if(unremoved_, [&](uint64_t segment) {
+    const Status removed = deps_.log->RemoveResting(segment);
+    if (!removed.ok()) deps_.round->KeepGoing(removed);
+    return removed.ok();
+  });
+  if (!CAIRN_KEPT(kManifestBeforeSegmentDies))
+    CAIRN_RETURN_IF_ERROR(ForgetInManifest(dead, sequence));
+  return dead_tables_->FreeRemoved(io::JoinPath(deps_.directory, kLogDirectory));
+}
+
+// A segment of which less than this share is needed is sealed.
+double RestingSegments::LiveShareMin(SpaceRound::Kind kind) const {
+  if (kind == SpaceRound::Kind::kAll) return kAny;
+  if (IsShort()) return packing_saves_ ? kAny : kLiveShareMinAtCap;
+  if (kind == SpaceRound::Kind::kIdle) return packing_saves_ ? kAny : kLiveShareMinIdle;
+  return kLiveShareMin;
+}
+
+std::vector<uint64_t> RestingSegments::FullInLog() const {
+  std::vector<uint64_t> full;
+  if (!packing_saves_) return full;
+  std::vector<wal::SegmentInfo> segments = deps_.log->Segments();
+  if (!segments.empty()) segments.pop_back();  // It is written to.
+  for (const wal::SegmentInfo& segment : segments) {
+    if (segment.file_bytes == deps_.options->segment_bytes) full.push_back(segment.number);
+  }
+  return full;
+}
+
+// 0: there is none. REQUIRES: the commit lock.
+uint64_t RestingSegments::EmptiestBelow(double share, std::span<const uint64_t> more,
+                                        uint64_t* live_bytes) const {
+  uint64_t emptiest = 0;
+  const auto look = [&](uint64_t segment) {
+    const SegmentUsage* const use = tree_.segment_usages().Find(segment);
+    if (use == nullptr || use->live_bytes == 0 || damaged_.contains(segment)) return;
+    const double live =
+        static_cast<double>(use->live_bytes) / static_cast<double>(deps_.options->segment_bytes);
+    if (live >= share) return;
+    emptiest = segment;
+    *live_bytes = use->live_bytes;
+    share = live;
+  };
+  for (const wal::RestingSegment& segment : deps_.manifest->resting()) look(segment.number);
+  for (const uint64_t segment : more) look(segment);
+  return emptiest;
+}
+
+Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
+  *packed = false;
+  uint64_t segment = 0, live_before = 0, stored_before = 0;
+  {
+    const double share = LiveShareMin(kind);
+    std::vector<uint64_t> more;
+    if (kind == SpaceRound::Kind::kIdle) more = FullInLog();
+    std::lock_guard lock(mutex_);
+    segment = EmptiestBelow(share, more, &live_before);
+    stored_before = StoredBytes(tree_);
+  }
+  if (segment == 0) return Status::Ok();
+  const Status sealed = sealer_->Seal({.first = segment, .last = segment});
+  if (sealed.code() == StatusCode::kCorruption) damaged_.insert(segment);
+  CAIRN_RETURN_IF_ERROR(sealed);
+  std::lock_guard lock(mutex_);
+  const SegmentUsage* const use = tree_.segment_usages().Find(segment);
+  const uint64_t live_after = use == nullptr ? 0 : use->live_bytes;
+  *packed = live_after < live_before;
+  if (!*packed) {
+    damaged_.insert(segment);  // The count is wrong: it would be chosen again and again.
+    return Status::Ok();
+  }
+  deps_.round->CountReclaimed(live_before);
+  deps_.counters->packed_segments.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t stored_after = StoredBytes(tree_);
+  const uint64_t stored = stored_after - std::min(stored_before, stored_after);
+  packing_saves_ = static_cast<double>(stored) < kPackedShareMax * static_cast<double>(live_before);
+  return Status::Ok();
+}
+
+// Without memory there is nothing to do in idle time.
+bool RestingSegments::IdleWorkIsDue() const {
+  bool due = false;
+  static_cast<void>(CatchBadAlloc([&] {
+    const std::vector<uint64_t> more = FullInLog();
+    uint64_t live_bytes = 0;
+    std::lock_guard lock(mutex_);
+    due = EmptiestBelow(packing_saves_ ? kAny : kLiveShareMinIdle, more, &live_bytes) != 0;
+  }));
+  return due;
+}
+
+}  // namespace cairn::engine
