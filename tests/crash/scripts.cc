@@ -147,30 +147,13 @@ std::vector<Script> Scripts() {
     run.Look();
   });
   add(
-      "retire", [](Options& options) { options.log_bytes_max = 4 * options.segment_bytes; },
-      [](ScriptRun& run) {
-        if (!Begin(run)) return;
-        for (int i = 0; i < 7; ++i) {
-          run.Append("a", 1000, kProcess);
-          if (i % 3 == 2) run.Rewind("a", 10);
-        }
-        run.Sleep();
-        run.Append("b", 3, kPower);
-      });
-  add(
       "rest", [](Options& options) { options.log_bytes_max = 4 * options.segment_bytes; },
       [](ScriptRun& run) {
         if (!Begin(run)) return;
-        for (int i = 0; i < 16; ++i) run.Append(i % 4 == 3 ? "b" : "a", 1000, kProcess);
-        run.Sleep();
-        run.Look();
-        run.Append("b", 3, kPower);
-      });
-  add(
-      "rest and go", [](Options& options) { options.log_bytes_max = 4 * options.segment_bytes; },
-      [](ScriptRun& run) {
-        if (!Begin(run)) return;
-        for (int i = 0; i < 14; ++i) run.Append("a", 1000, kProcess);
+        for (int i = 0; i < 6; ++i) {
+          run.Append(i == 3 ? "b" : "a", 2200, kProcess);
+          if (i == 2) run.Rewind("a", 10);
+        }
         run.Drop("a");  // Before idle time packs what rests.
         run.Sleep();
         run.Append("b", 3, kPower);
