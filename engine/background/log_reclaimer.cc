@@ -76,8 +76,8 @@ Status LogReclaimer::ReclaimSegments(SpaceRound::Kind kind,
     CAIRN_RETURN_IF_ERROR(MoveStart(kind, segments.subspan(begin - first, last - begin + 1)));
     if (log_start_ <= last) return Status::Ok();
   }
-  // No new reader begins in those that become spares: their live content is in tables, and readers
-  // of the whole log begin at log_start_. Earlier readers have them pinned.
+  // Nobody begins to read a segment that becomes a spare: its live content is in tables, and a
+  // reader of the whole log begins at log_start_. A reader that began before has pinned it.
   const std::vector<uint64_t> resting = Resting();
   uint64_t end = first;
   while (end <= last && (std::binary_search(resting.begin(), resting.end(), end) || !IsHeld(end))) {

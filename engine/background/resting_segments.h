@@ -17,9 +17,8 @@
 //   is not needed                      its file goes
 //   is needed by less than a half      sealed, the emptiest first
 //   lies in the way of room, Compact   sealed, the emptiest first
-//   and nobody writes                  sealed, if packing saves what it costs; and so are those
-//   that
-//                                      are full and still in the log
+//   and nobody writes                  sealed, if that makes its content smaller; so is a full
+//                                      segment that is still in the log
 //   else                               rests
 //
 // For the space thread. No lock may be held around calls, except where marked.
@@ -68,7 +67,7 @@ class RestingSegments {
   bool IsShort() const { return deps_.gauge->DataIsShort() || requests_->RoomIsShort(); }
   bool MayRest(const wal::SegmentInfo& segment) const;
   Status ForgetInManifest(std::span<const uint64_t> dead, uint64_t sequence);
-  double LiveShareMin(SpaceRound::Kind kind) const;
+  double LiveShareMin(SpaceRound::Kind kind) const;  // Takes the commit lock.
   // Segments that are packed when nobody writes, though they do not rest.
   std::vector<uint64_t> FullInLog() const;
   uint64_t EmptiestBelow(double share, std::span<const uint64_t> more, uint64_t* live_bytes) const;
