@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: a segment that rests can be read until the log removes it, also after an opening. Until
-// then its bytes are taken from the grant. The check of such a segment finds any damage of its file.
+// Property: a segment that rests can be read until the log removes it, also after an opening.
+// Until then its bytes are taken from the grant. The check of such a segment finds any damage of
+// its file.
 // Method: a log of small segments on a simulated disk, some of which are left to rest.
 #include "wal/resting_segment.h"
 
