@@ -168,10 +168,11 @@ Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
 bool RestingSegments::IdleWorkIsDue() const {
   bool due = false;
   static_cast<void>(CatchBadAlloc([&] {
+    const double share = LiveShareMin(SpaceRound::Kind::kIdle);
     const std::vector<uint64_t> more = FullInLog();
     uint64_t live_bytes = 0;
     std::lock_guard lock(mutex_);
-    due = EmptiestBelow(packing_saves_ ? kAny : kLiveShareMinIdle, more, &live_bytes) != 0;
+    due = EmptiestBelow(share, more, &live_bytes) != 0;
   }));
   return due;
 }
