@@ -22,26 +22,50 @@ uint64_t StoredBytes(const Tree& tree) {
 
 }  // namespace
 
+// The share of its content that is still needed.
+double RestingSegments::LiveShare(const SegmentUsage& use) const {
+  return static_cast<double>(use.live_bytes) /
+         static_cast<double>(std::max(use.most_live_bytes, deps_.options->segment_bytes));
+}
+
+bool RestingSegments::IsPacked(const SegmentUsage& use) const {
+  return static_cast<double>(use.most_live_bytes) >
+         kPackedContent * static_cast<double>(deps_.options->segment_bytes);
+}
+
 // REQUIRES: the commit lock.
 bool RestingSegments::MayRest(const wal::SegmentInfo& segment) const {
   const uint64_t segment_bytes = deps_.options->segment_bytes;
   const SegmentUsage* const use = tree_.segment_usages().Find(segment.number);
   if (segment.file_bytes != segment_bytes || use == nullptr || use->lied) return false;
-  if (static_cast<double>(use->live_bytes) < kLiveShareMin * static_cast<double>(segment_bytes)) {
-    return false;
-  }
+  if (LiveShare(*use) < kLiveShareMin) return false;
   return use->live_bytes >= use->kv_extents * (segment_bytes / kRestingPiecesMax);
 }
 
 std::vector<wal::RestingSegment> RestingSegments::Choose(
     SpaceRound::Kind kind, std::span<const wal::SegmentInfo> leaving) {
   std::vector<wal::RestingSegment> chosen;
-  if (kind == SpaceRound::Kind::kAll || IsShort()) return chosen;
+  const bool packed_alone = kind == SpaceRound::Kind::kAll || IsShort();
   std::lock_guard lock(mutex_);
   for (const wal::SegmentInfo& segment : leaving) {
-    if (MayRest(segment)) chosen.push_back({segment.number, segment.end_offset});
+    if (!MayRest(segment)) continue;
+    const SegmentUsage& use = *tree_.segment_usages().Find(segment.number);
+    if (packed_alone && (!IsPacked(use) || LiveShare(use) < kLiveShareMinAtCap)) continue;
+    chosen.push_back({segment.number, segment.end_offset});
   }
   return chosen;
+}
+
+std::vector<uint64_t> RestingSegments::WellPacked() const {
+  std::vector<uint64_t> segments = FullInLog();
+  for (const wal::RestingSegment& one : deps_.manifest->resting()) segments.push_back(one.number);
+  std::lock_guard lock(mutex_);
+  std::erase_if(segments, [this](uint64_t segment) {
+    const SegmentUsage* const use = tree_.segment_usages().Find(segment);
+    return use == nullptr || !IsPacked(*use) || LiveShare(*use) < kLiveShareMinAtCap;
+  });
+  std::sort(segments.begin(), segments.end());
+  return segments;
 }
 
 // They died up to `sequence`, which is durable. A follower that reads this manifest reads the log
@@ -96,16 +120,17 @@ Status RestingSegments::GiveBackDead() {
 }
 
 // A segment of which less than this share is needed is sealed.
-double RestingSegments::LiveShareMin(SpaceRound::Kind kind) const {
-  if (kind == SpaceRound::Kind::kAll) return kAny;
-  if (IsShort()) return packing_saves_ ? kAny : kLiveShareMinAtCap;
-  if (kind == SpaceRound::Kind::kIdle) return packing_saves_ ? kAny : kLiveShareMinIdle;
-  return kLiveShareMin;
+RestingSegments::ShareMin RestingSegments::LiveShareMin(SpaceRound::Kind kind) const {
+  if (kind == SpaceRound::Kind::kAll) return {kAny, kLiveShareMinAtCap};
+  if (IsShort()) return {packing_saves_ ? kAny : kLiveShareMinAtCap, kLiveShareMinAtCap};
+  if (kind == SpaceRound::Kind::kIdle) {
+    return {packing_saves_ ? kAny : kLiveShareMinIdle, kLiveShareMinIdle};
+  }
+  return {kLiveShareMin, kLiveShareMin};
 }
 
 std::vector<uint64_t> RestingSegments::FullInLog() const {
   std::vector<uint64_t> full;
-  if (!packing_saves_) return full;
   std::vector<wal::SegmentInfo> segments = deps_.log->Segments();
   if (!segments.empty()) segments.pop_back();  // It is written to.
   for (const wal::SegmentInfo& segment : segments) {
@@ -115,18 +140,18 @@ std::vector<uint64_t> RestingSegments::FullInLog() const {
 }
 
 // 0: there is none. REQUIRES: the commit lock.
-uint64_t RestingSegments::EmptiestBelow(double share, std::span<const uint64_t> more,
-                                        uint64_t* live_bytes) const {
+uint64_t RestingSegments::EmptiestBelow(const ShareMin& share, std::span<const uint64_t> more,
+                                        SegmentUsage* found) const {
   uint64_t emptiest = 0;
+  double least = kAny;
   const auto look = [&](uint64_t segment) {
     const SegmentUsage* const use = tree_.segment_usages().Find(segment);
     if (use == nullptr || use->live_bytes == 0 || damaged_.contains(segment)) return;
-    const double live =
-        static_cast<double>(use->live_bytes) / static_cast<double>(deps_.options->segment_bytes);
-    if (live >= share) return;
+    const double live = LiveShare(*use);
+    if (live >= least || live >= (IsPacked(*use) ? share.packed : share.unpacked)) return;
     emptiest = segment;
-    *live_bytes = use->live_bytes;
-    share = live;
+    *found = *use;
+    least = live;
   };
   for (const wal::RestingSegment& segment : deps_.manifest->resting()) look(segment.number);
   for (const uint64_t segment : more) look(segment);
@@ -135,13 +160,14 @@ uint64_t RestingSegments::EmptiestBelow(double share, std::span<const uint64_t> 
 
 Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
   *packed = false;
-  uint64_t segment = 0, live_before = 0, stored_before = 0;
+  uint64_t segment = 0, stored_before = 0;
+  SegmentUsage before;
   {
-    const double share = LiveShareMin(kind);
+    const ShareMin share = LiveShareMin(kind);
     std::vector<uint64_t> more;
-    if (kind == SpaceRound::Kind::kIdle) more = FullInLog();
+    if (kind == SpaceRound::Kind::kIdle && packing_saves_) more = FullInLog();
     std::lock_guard lock(mutex_);
-    segment = EmptiestBelow(share, more, &live_before);
+    segment = EmptiestBelow(share, more, &before);
     stored_before = StoredBytes(tree_);
   }
   if (segment == 0) return Status::Ok();
@@ -151,16 +177,19 @@ Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
   std::lock_guard lock(mutex_);
   const SegmentUsage* const use = tree_.segment_usages().Find(segment);
   const uint64_t live_after = use == nullptr ? 0 : use->live_bytes;
-  *packed = live_after < live_before;
+  *packed = live_after < before.live_bytes;
   if (!*packed) {
     damaged_.insert(segment);  // The count is wrong: it would be chosen again and again.
     return Status::Ok();
   }
-  deps_.round->CountReclaimed(live_before);
+  deps_.round->CountReclaimed(before.live_bytes);
   deps_.counters->packed_segments.fetch_add(1, std::memory_order_relaxed);
   const uint64_t stored_after = StoredBytes(tree_);
   const uint64_t stored = stored_after - std::min(stored_before, stored_after);
-  packing_saves_ = static_cast<double>(stored) < kPackedShareMax * static_cast<double>(live_before);
+  if (!IsPacked(before)) {
+    packing_saves_ =
+        static_cast<double>(stored) < kPackedShareMax * static_cast<double>(before.live_bytes);
+  }
   return Status::Ok();
 }
 
@@ -168,11 +197,12 @@ Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
 bool RestingSegments::IdleWorkIsDue() const {
   bool due = false;
   static_cast<void>(CatchBadAlloc([&] {
-    const double share = LiveShareMin(SpaceRound::Kind::kIdle);
-    const std::vector<uint64_t> more = FullInLog();
-    uint64_t live_bytes = 0;
+    const ShareMin share = LiveShareMin(SpaceRound::Kind::kIdle);
+    std::vector<uint64_t> more;
+    if (packing_saves_) more = FullInLog();
+    SegmentUsage found;
     std::lock_guard lock(mutex_);
-    due = EmptiestBelow(share, more, &live_bytes) != 0;
+    due = EmptiestBelow(share, more, &found) != 0;
   }));
   return due;
 }

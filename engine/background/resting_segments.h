@@ -9,16 +9,17 @@
 //   was not counted                    sealed: nobody knows when its file may go
 //   is needed by less than a half      sealed: moving what lives frees more than it writes
 //   holds KV in small pieces           sealed: a restore would read them one by one
-//   would lack room, or Compact        sealed: packed KV takes less
+//   would lack room, or Compact        sealed, if its KV is not packed: then it takes less
 //   else                               rests
 //
 //   a segment that rests               then
 //   --------------------               ----
 //   is not needed                      its file goes
 //   is needed by less than a half      sealed, the emptiest first
-//   lies in the way of room, Compact   sealed, the emptiest first
-//   and nobody writes                  sealed, if that makes its content smaller; so is a full
-//                                      segment that is still in the log
+//   lies in the way of room, Compact   sealed, the emptiest first, if its KV is not packed, or a
+//                                      tenth of it is dead
+//   and nobody writes                  sealed, if that makes its content smaller, or a seventh is
+//                                      dead; so is a full segment that is still in the log
 //   else                               rests
 //
 // For the space thread. No lock may be held around calls, except where marked.
@@ -54,6 +55,8 @@ class RestingSegments {
   // Those of them that are to rest, ascending. They are about to leave the log.
   std::vector<wal::RestingSegment> Choose(SpaceRound::Kind kind,
                                           std::span<const wal::SegmentInfo> leaving);
+  // Full segments, resting or not yet, whose content would not get smaller in tables.
+  std::vector<uint64_t> WellPacked() const;
   // Removes the files that nothing in the tree needs, once that is durable and nobody reads them. A
   // file that cannot be removed is tried again the next time.
   Status GiveBackDead();
@@ -67,10 +70,16 @@ class RestingSegments {
   bool IsShort() const { return deps_.gauge->DataIsShort() || requests_->RoomIsShort(); }
   bool MayRest(const wal::SegmentInfo& segment) const;
   Status ForgetInManifest(std::span<const uint64_t> dead, uint64_t sequence);
-  double LiveShareMin(SpaceRound::Kind kind) const;  // Takes the commit lock.
+  struct ShareMin {
+    double unpacked = 0, packed = 0;
+  };
+  ShareMin LiveShareMin(SpaceRound::Kind kind) const;  // Takes the commit lock.
+  double LiveShare(const SegmentUsage& use) const;
+  bool IsPacked(const SegmentUsage& use) const;
   // Segments that are packed when nobody writes, though they do not rest.
   std::vector<uint64_t> FullInLog() const;
-  uint64_t EmptiestBelow(double share, std::span<const uint64_t> more, uint64_t* live_bytes) const;
+  uint64_t EmptiestBelow(const ShareMin& share, std::span<const uint64_t> more,
+                         SegmentUsage* found) const;
 
   const SpaceDeps& deps_;
   std::mutex& mutex_;  // The commit lock.

@@ -343,7 +343,8 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   const bool at_once = log.segment_bytes_live + (all ? log.segment_bytes_resting : 0) <=
                        deps_.ledger->room(wal::Purpose::kData);
   if (at_once) {
-    CAIRN_RETURN_IF_ERROR(leave(all ? sealer_.Seal({}) : sealer_.SealDue()));
+    CAIRN_RETURN_IF_ERROR(
+        leave(all ? sealer_.Seal({.but = resting_.WellPacked()}) : sealer_.SealDue()));
   }
   const bool sealed = at_once && outcome().ok();
   CAIRN_RETURN_IF_ERROR(leave(all && sealed ? flusher_.FlushTree() : flusher_.FlushTreeIfDue()));
@@ -378,7 +379,7 @@ Status SpaceManager::ReclaimSpace(Kind kind, bool* more) {
   }
   if (all && !sealed) {
     left = Status::Ok();
-    CAIRN_RETURN_IF_ERROR(leave(sealer_.Seal({})));
+    CAIRN_RETURN_IF_ERROR(leave(sealer_.Seal({.but = resting_.WellPacked()})));
     CAIRN_RETURN_IF_ERROR(leave(flusher_.FlushTree()));
   }
   if (kind == Kind::kIdle) CAIRN_RETURN_IF_ERROR(leave(joiner_.JoinChains()));

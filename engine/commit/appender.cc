@@ -31,11 +31,12 @@ Result<std::shared_ptr<const ModelSpec>> Appender::CheckDelta(BranchId id, const
 Result<Applied> Appender::AppendRecord(BranchId id, const Delta& delta, const Expected& expected,
                                        const ModelSpec& model, RetryPolicy policy) {
   DeltaPayload payload(model, delta, DeltaWindow::Whole(delta), StatesOf(delta));
-  AppendResolver append(deps_, coalesced_, id, delta, expected, &payload, nullptr);
   if (policy.busy != RetryPolicy::Busy::kReturn) {
+    payload.Pack(PackingOf(deps_));  // A call that waits has the time.
     policy.log_bytes = payload.bytes();
     deps_.callbacks->SlowDown(payload.bytes(), policy.deadline_ns);
   }
+  AppendResolver append(deps_, coalesced_, id, delta, expected, &payload, nullptr);
   const Attempt ended = deps_.committer->Commit(&append, policy);
   if (!ended.done()) return ended.status;
   return append.applied();

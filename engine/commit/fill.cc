@@ -109,6 +109,7 @@ class FillResolver final : public Resolver {
   }
   void Describe() {
     payload_.emplace(model_, delta_, window_, std::vector<DeltaState>());
+    payload_->Pack(PackingOf(deps_));
     record_.strips = payload_->strips();
     policy_->log_bytes = policy_->room_bytes = payload_->bytes();
     deps_.callbacks->SlowDown(payload_->bytes(), policy_->deadline_ns);

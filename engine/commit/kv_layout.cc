@@ -5,6 +5,7 @@
 
 #include "base/codec/hash.h"
 #include "base/core/check.h"
+#include "engine/commit/packed_lane.h"
 
 namespace cairn::engine {
 
@@ -132,9 +133,32 @@ void DeltaPayload::SetLength(uint64_t length_before) {
   }
 }
 
+DeltaPayload::~DeltaPayload() = default;
+
+void DeltaPayload::Pack(const PackDeps& deps) {
+  for (GroupPart& part : groups_) {
+    CAIRN_CHECK(part.packed == nullptr);
+    part.packed = PackedLane::Make(deps, {.view = *part.view,
+                                          .group = *part.group,
+                                          .layout = part.layout,
+                                          .map = part.map,
+                                          .position = part.window.position,
+                                          .count = part.window.count});
+    if (part.packed == nullptr) continue;
+    for (size_t i = part.first_strip; i < part.end_strip(); ++i) {
+      wal::Strip& strip = strips_[i];
+      const size_t bytes = part.packed->strip(i - part.first_strip).size();
+      CAIRN_CHECK(TagOf(strip.tag) == StripTag::kKv);
+      bytes_ -= strip.bytes - bytes;
+      strip = {static_cast<uint32_t>(StripTag::kPackedKv) | part.view->group << 16,
+               static_cast<uint32_t>(bytes)};
+    }
+  }
+}
+
 uint64_t DeltaPayload::FillStrip(size_t index, std::byte* into, FillState* state) const {
   const std::span<std::byte> strip(into, strips_[index].bytes);
-  switch (static_cast<StripTag>(strips_[index].tag & 0xFFFF)) {
+  switch (TagOf(strips_[index].tag)) {
     case StripTag::kTokens:
       std::memcpy(into, delta_.tokens.data() + window_.token_first, strip.size());
       break;
@@ -144,19 +168,29 @@ uint64_t DeltaPayload::FillStrip(size_t index, std::byte* into, FillState* state
       std::memcpy(into, held.bytes.data(), strip.size());
       break;
     }
-    case StripTag::kKv: FillKvStrip(static_cast<uint32_t>(index), into, state); break;
+    case StripTag::kKv: FillKvStrip(PartOf(index, state), index, into, state); break;
+    case StripTag::kPackedKv: {
+      const GroupPart& part = PartOf(index, state);
+      const size_t of_lane = index - part.first_strip;
+      std::memcpy(into, part.packed->strip(of_lane).data(), strip.size());
+      return part.packed->hash(of_lane);
+    }
   }
   return Hash(strip);
 }
 
-void DeltaPayload::FillKvStrip(uint32_t index, std::byte* into, FillState* state) const {
-  if (state->group == SIZE_MAX || index == groups_[state->group].first_strip +
-                                               groups_[state->group].layout.strip_bytes().size()) {
-    state->group = state->group == SIZE_MAX ? 0 : state->group + 1;
+// The part of the delta that this strip holds. Strips are filled in order.
+const DeltaPayload::GroupPart& DeltaPayload::PartOf(size_t index, FillState* state) const {
+  while (index >= groups_[state->group].end_strip()) {
+    ++state->group;
     state->next_slice = 0;
   }
-  const GroupPart& part = groups_[state->group];
-  const uint32_t strip = index - part.first_strip;
+  return groups_[state->group];
+}
+
+void DeltaPayload::FillKvStrip(const GroupPart& part, size_t index, std::byte* into,
+                               FillState* state) {
+  const size_t strip = index - part.first_strip;
   const std::vector<KvLayout::Slice>& slices = part.layout.slices();
   for (; state->next_slice < slices.size() && slices[state->next_slice].strip == strip;
        ++state->next_slice) {

@@ -4,13 +4,16 @@
 //
 //   tokens     one strip, u32 each
 //   per group  the slices (layer, plane) in order, each [head][position][row], 64-byte aligned,
-//              packed into strips of at least kStripBytesMin
+//              in strips of at least kStripBytesMin; or, where that is smaller, in place of each
+//              slice its frames (slice_frames.h)
 //   states     one strip each: sampler, metadata
 //
-// The layout follows from model and count alone, so that a record stores none of it.
+// Which slice lies in which strip follows from model and count alone, so that a record stores none
+// of it. The tag of a strip says whether its slices are packed.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,9 +31,16 @@ inline constexpr uint32_t kStripBytesMin = 4096;
 inline constexpr uint32_t kSliceAlignment = 64;
 
 // The content of a strip, in the low half of its tag; the high half is the layer group. On disk.
-enum class StripTag : uint32_t { kTokens = 1, kKv = 2, kSampler = 3, kMetadata = 4 };
+enum class StripTag : uint32_t {
+  kTokens = 1,
+  kKv = 2,
+  kSampler = 3,
+  kMetadata = 4,
+  kPackedKv = 5,
+};
+constexpr StripTag TagOf(uint32_t tag) { return static_cast<StripTag>(tag & 0xFFFF); }
 
-// Where the slices of `count` positions of a group lie.
+// Where the slices of `count` positions of a group lie while they are not packed.
 class KvLayout {
  public:
   KvLayout(const LayerGroup& group, uint64_t count);
@@ -78,12 +88,23 @@ struct DeltaState {
 inline constexpr size_t kStatesOfDeltaMax = 2;
 std::vector<DeltaState> StatesOf(const Delta& delta);
 
+class PackedLane;
+struct PackDeps;
+
 // The payload of one record, described before it is copied. Borrows the delta and the model.
 class DeltaPayload {
  public:
   // Takes over `states` last: if it runs out of memory the caller still has them.
   DeltaPayload(const ModelSpec& model, const Delta& delta, const DeltaWindow& window,
                std::vector<DeltaState>&& states);
+  ~DeltaPayload();
+  DeltaPayload(const DeltaPayload&) = delete;
+  DeltaPayload& operator=(const DeltaPayload&) = delete;
+
+  // Packs the KV that gets smaller by it, which changes strips() and bytes(): a millisecond for 3
+  // MiB, so never under the commit lock. Without memory for it the rows stay as they are. At most
+  // once.
+  void Pack(const PackDeps& deps);
 
   // Lane ranges with strips set. Those of tokens and states count from the branch's length, which
   // is known only under the commit lock: see SetLength.
@@ -117,14 +138,17 @@ class DeltaPayload {
     KvLayout layout;
     uint32_t first_strip;
     DeltaWindow::Kv window;
-    PositionMap map;  // Made here, since Fill must not allocate.
+    PositionMap map;                       // Made here, since Fill must not allocate.
+    std::unique_ptr<PackedLane> packed{};  // Null: the rows are copied as they are.
+    size_t end_strip() const { return first_strip + layout.strip_bytes().size(); }
   };
   struct FillState {
-    size_t group = SIZE_MAX;
+    size_t group = 0;
     size_t next_slice = 0;
   };
   uint64_t FillStrip(size_t index, std::byte* into, FillState* state) const;
-  void FillKvStrip(uint32_t strip, std::byte* into, FillState* state) const;
+  const GroupPart& PartOf(size_t index, FillState* state) const;
+  static void FillKvStrip(const GroupPart& part, size_t index, std::byte* into, FillState* state);
   void AddStrip(StripTag tag, uint32_t group, uint64_t bytes);
 
   const Delta& delta_;

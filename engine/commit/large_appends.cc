@@ -342,6 +342,7 @@ Result<Applied> LargeAppends::WriteWhole(const Large& large) {
   CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, whole));
   if (large.ticket != nullptr && large.ticket->cancel_requested()) return Cancelled();
   DeltaPayload payload(large.model, *delta, whole, StatesOf(large.delta));
+  payload.Pack(PackingOf(deps_));
   if (large.ticket == nullptr) deps_.callbacks->SlowDown(payload.bytes(), large.deadline_ns);
   return WriteLast(large, &payload, {});
 }
@@ -415,6 +416,7 @@ Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& wind
   CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, window));
   DeltaPayload payload(large.model, *delta, window, {});
   payload.SetLength(length);
+  payload.Pack(PackingOf(deps_));
   PartResolver record(payload, unit, large.ticket);
   // A job does not keep a thread waiting.
   if (large.ticket == nullptr) deps_.callbacks->SlowDown(payload.bytes(), large.deadline_ns);

@@ -15,6 +15,7 @@
 #include "engine/commit/append_limits.h"
 #include "engine/commit/committer.h"
 #include "engine/commit/lifecycle.h"
+#include "engine/commit/packed_lane.h"
 #include "engine/commit/ready_poller.h"
 #include "engine/commit/staging.h"
 #include "engine/commit/tickets.h"
@@ -88,6 +89,13 @@ struct WriteDeps {
   std::mutex& mutex() const { return committer->mutex(); }  // The commit lock.
   Tree& tree() const { return committer->tree(); }          // It guards this.
 };
+
+inline PackDeps PackingOf(const WriteDeps& deps) {
+  return {.staging = deps.staging,
+          .scheduler = deps.world.scheduler.get(),
+          .executor = deps.executor,
+          .helpers = deps.executor_threads};
+}
 
 // A ticket for a call that began then, with all the memory that it needs.
 inline NewTicket MakeTicket(const WriteDeps& deps, const AppendOptions& options,

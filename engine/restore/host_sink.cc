@@ -2,7 +2,6 @@
 #include "engine/restore/host_sink.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/codec/token_block.h"
 #include "base/core/check.h"
@@ -46,6 +45,13 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request,
       }
     }
   }
+  for (const RecordJob& job : plan.jobs) {
+    for (const RecordPiece& piece : job.pieces) {
+      const LayerCounts::Target* const target = counts_.TargetOf(piece.view);
+      if (piece.lane == kTokenLane || target == nullptr) continue;
+      frame_bytes += (piece.end - piece.begin) * target->group->token_bytes();
+    }
+  }
   large_ = frame_bytes > cache->passing_bytes();
 }
 
@@ -60,40 +66,6 @@ Result<std::unique_ptr<HostSink>> HostSink::Make(const RestorePlan& plan,
   return sink;
 }
 
-Status HostSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
-  const auto kv = [this](const RecordPiece& piece, const LaneRange& range,
-                         const ReadRecord& record) { return RecordKv(piece, range, record); };
-  return VisitRecord(job, read.bytes(), records_, verify, tokens_, kv);
-}
-
-Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range,
-                          const ReadRecord& record) {
-  LayerCounts::Target* const target = counts_.TargetOf(piece.view);
-  CAIRN_CHECK(target != nullptr);
-  const GroupView& view = *target->view;
-  const PositionMap map(view, piece.Target(piece.begin), piece.end - piece.begin);
-  const auto scatter = [&](const KvLayout::Slice& slice, uint32_t layer, const std::byte* rows) {
-    Plane plane = target->group->planes[slice.plane];
-    SourceRows wanted{rows, range.count, piece.begin - range.begin, piece.begin, piece.shift};
-    if (!only_.has_value()) {
-      Place(*target, layer, slice.plane, map, wanted);
-      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false,
-                     piece.counts_as_exact());
-    } else if (only_->plane == slice.plane) {
-      plane.heads = 1;
-      wanted.rows += only_->head * SliceBytes(plane, range.count);
-      PlaceHead(*target, {layer, slice.plane, only_->head}, map, wanted);
-      delivered_.Add(plane, SliceBytes(plane, map.count()), /*of_frame=*/false,
-                     piece.counts_as_exact());
-    }
-    if (slice.plane + 1 == target->group->planes.size()) {
-      LayerCounts::PieceDone(target, layer, this);
-    }
-    return Status::Ok();
-  };
-  return VisitSlices(*target, range, record, std::ref(scatter));
-}
-
 // A prefetched frame is admitted like one that was asked for twice.
 PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
   if (cache_ == nullptr) return PageCache::Admission::kNo;
@@ -103,10 +75,10 @@ PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
 }
 
 // A frame that is not kept is unpacked into the scratch memory of the frame before.
-Result<std::span<std::byte>> HostSink::Room(const ReadBytes& read, uint64_t bytes) {
-  CAIRN_CHECK(read.room() != nullptr);
-  const std::span<std::byte> room = read.room()->Take(bytes);
-  if (room.size() == bytes) return room;
+Result<std::span<std::byte>> HostSink::Room(ScratchBuffers* room, uint64_t bytes) {
+  CAIRN_CHECK(room != nullptr);
+  const std::span<std::byte> taken = room->Take(bytes);
+  if (taken.size() == bytes) return taken;
   return Status(StatusCode::kOutOfMemory, "no memory to unpack a page");
 }
 
@@ -131,7 +103,7 @@ Status HostSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(raw_bytes);
   std::span<std::byte> raw = kept.span();
   if (kept.empty()) {
-    CAIRN_ASSIGN_OR_RETURN(raw, Room(stored, raw_bytes));
+    CAIRN_ASSIGN_OR_RETURN(raw, Room(stored.room(), raw_bytes));
   }
   CAIRN_RETURN_IF_ERROR(Unpack(job, stored.bytes(), raw));
   Scatter(job, raw);
@@ -162,7 +134,7 @@ Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_p
       if (whole) {
         raw = kept.span().subspan(offsets[index], raw_bytes);
       } else {
-        CAIRN_ASSIGN_OR_RETURN(raw, Room(read, raw_bytes));
+        CAIRN_ASSIGN_OR_RETURN(raw, Room(read.room(), raw_bytes));
       }
       const sstable::FrameEntry& entry = open.entries[index];
       const FrameJob job{piece, slice, page};
@@ -197,15 +169,15 @@ void HostSink::Place(const LayerCounts::Target& target, uint32_t layer, uint32_t
             turns_->Find(target.view->group, plane, rows.shift));
 }
 
-void HostSink::PlaceHead(const LayerCounts::Target& target, const HeadSlice& at,
-                         const PositionMap& map, const SourceRows& rows) const {
+void HostSink::PlaceHeads(const LayerCounts::Target& target, const HeadSlice& at, uint32_t heads,
+                          const PositionMap& map, const SourceRows& rows) const {
   Plane plane = target.group->planes[at.plane];
-  plane.heads = 1;
-  PlaneView one = target.view->planes[at.plane];
+  plane.heads = heads;
+  PlaneView some = target.view->planes[at.plane];
   std::byte* const base =
-      one.layer_bases[at.layer] + static_cast<int64_t>(at.head) * one.head_stride;
-  one.layer_bases = {&base, 1};
-  PlaceRows(plane, one, 0, map, rows, turns_->Find(target.view->group, at.plane, rows.shift));
+      some.layer_bases[at.layer] + static_cast<int64_t>(at.head) * some.head_stride;
+  some.layer_bases = {&base, 1};
+  PlaceRows(plane, some, 0, map, rows, turns_->Find(target.view->group, at.plane, rows.shift));
 }
 
 void HostSink::PlaceRows(const Plane& plane, const PlaneView& view, uint32_t layer,
@@ -229,8 +201,8 @@ uint64_t HostSink::ScatterKv(const FrameJob& job, std::span<const std::byte> raw
   const GroupView& view = *target->view;
   const uint32_t layer = at.layer - view.layer_begin;
   const PositionMap map(view, open.piece.Target(page.begin), page.end - page.begin);
-  PlaceHead(*target, {layer, at.plane, at.head}, map,
-            {raw.data(), page.rows, page.begin - page.page_begin, page.begin, open.piece.shift});
+  PlaceHeads(*target, {layer, at.plane, at.head}, 1, map,
+             {raw.data(), page.rows, page.begin - page.page_begin, page.begin, open.piece.shift});
   Plane plane = target->group->planes[at.plane];
   plane.heads = 1;
   const uint64_t bytes = SliceBytes(plane, map.count());

@@ -33,6 +33,7 @@ class HostSink final : public RestoreSink {
   Status Record(const RecordJob& job, const ReadBytes& record, bool verify) override;
   Status Frame(const FrameJob& job, const ReadBytes& stored) override;
   Status Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) override;
+  std::optional<uint64_t> RecordFromCache(const RecordJob& job) override;
   uint64_t Unpacked(const FrameJob& job, const ReadBytes& raw) override {
     return Scatter(job, raw.bytes());
   }
@@ -48,7 +49,27 @@ class HostSink final : public RestoreSink {
   HostSink(const RestorePlan& plan, const RestoreRequest& request, const RecordDeps& records,
            LayerWords* layers, std::span<const OpenPiece> open, PageCache* cache, bool ahead,
            std::optional<HeadOfPlane> only);
-  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record);
+  // --- Records: host_sink_records.cc
+  struct OfRecord;
+  struct Kept {
+    PageCache::Admission admission = PageCache::Admission::kNo;
+    AlignedBuffer bytes{};
+  };
+  Status RecordIds(const RecordPiece& piece, const LaneRange& range, const OfRecord& of);
+  Status RecordKv(const RecordPiece& piece, const LaneRange& range, const OfRecord& of);
+  Kept Keep(const PageName& name, uint64_t bytes);
+  static size_t SliceIndex(const LayerCounts::Target& target, const KvLayout::Slice& slice);
+  static Status Unpack(const RecordSlice& slice, const Plane& plane, uint64_t count,
+                       std::span<std::byte> into);
+  void PlaceSlice(LayerCounts::Target* target, const RecordPiece& piece, const LaneRange& range,
+                  const KvLayout::Slice& slice, const std::byte* rows, const PositionMap& map);
+  void SliceDone(LayerCounts::Target* target, const RecordPiece& piece,
+                 const KvLayout::Slice& slice, uint64_t count);
+  Status PlacePacked(const LayerCounts::Target& target, const RecordPiece& piece,
+                     const LaneRange& range, const RecordSlice& slice, ScratchBuffers* room);
+  template <typename Visit>
+  bool ForAllOf(const RecordJob& job, const Visit& visit);
+
   Status Unpack(const FrameJob& job, std::span<const std::byte> stored,
                 std::span<std::byte> raw) const;
   // Scatters an unpacked frame. Returns the KV bytes that were wanted of it.
@@ -68,10 +89,10 @@ class HostSink final : public RestoreSink {
   static void PlaceRows(const Plane& plane, const PlaneView& view, uint32_t layer,
                         const PositionMap& map, const SourceRows& rows,
                         const KeyTurns::Shifted* turns);
-  // The same for one head alone.
-  void PlaceHead(const LayerCounts::Target& target, const HeadSlice& at, const PositionMap& map,
-                 const SourceRows& rows) const;
-  static Result<std::span<std::byte>> Room(const ReadBytes& read, uint64_t bytes);
+  // The same for some heads, from `at.head` on.
+  void PlaceHeads(const LayerCounts::Target& target, const HeadSlice& at, uint32_t heads,
+                  const PositionMap& map, const SourceRows& rows) const;
+  static Result<std::span<std::byte>> Room(ScratchBuffers* room, uint64_t bytes);
   PageCache::Admission Admit(const PageName& name, uint64_t bytes);
 
   const RecordDeps records_;

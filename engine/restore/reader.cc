@@ -218,7 +218,8 @@ void Reader::ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) 
                   .end = run->plan.end,
                   .kv_ends = std::move(run->plan.kv_ends),
                   .bytes = delivered.bytes,
-                  .hot_bytes = run->hits.hot_bytes + cached_bytes + run->hits.pinned_bytes,
+                  .hot_bytes = run->hits.hot_bytes + cached_bytes + run->hits.cached_record_bytes +
+                               run->hits.pinned_bytes,
                   .lossy_bytes = delivered.lossy_bytes,
                   .approximate_bytes = delivered.approximate_bytes};
   if (!item->counts) return;
@@ -229,7 +230,7 @@ void Reader::ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) 
   count(counters_.hot_records, run->hits.hot_records);
   count(counters_.hot_bytes, run->hits.hot_bytes);
   count(counters_.cached_frames, run->hits.cached_frames);
-  count(counters_.cached_bytes, cached_bytes);
+  count(counters_.cached_bytes, cached_bytes + run->hits.cached_record_bytes);
   count(counters_.pinned_frames, run->hits.pinned_frames);
   count(counters_.pinned_bytes, run->hits.pinned_bytes);
   count(counters_.log_records, run->hits.log_records);
@@ -368,7 +369,7 @@ void Reader::Run(std::span<ItemRun> items, ReadFor why, const ReadAheadBuffer* r
     }
   }
   ReadAheadTier read_before(read_ahead);
-  HotTier hot(deps_.log);
+  HotTier hot(deps_.log, *world_.scheduler, deps.executor, deps.helpers);
   PinnedTier pinned;
   CacheTier cached(asks_page_cache ? &page_cache_ : nullptr, *world_.scheduler, deps.executor,
                    deps.helpers);

@@ -12,8 +12,11 @@
 #include <vector>
 
 #include "base/codec/fields.h"
+#include "base/core/memory_budget.h"
+#include "engine/commit/packed_lane.h"
 #include "engine/manifest/manifest.h"
 #include "engine/tree/memory/op.h"
+#include "sim/world.h"
 #include "tests/support/source_dir.h"
 #include "tests/support/status.h"
 
@@ -143,6 +146,33 @@ TEST(EngineFormat, APlaneThatIsDescribed) {
     return field->value;
   };
   ExpectDocumented("plane", find(find(bytes, 18), 10));
+}
+
+TEST(EngineFormat, APackedStrip) {
+  if (BestCodecPath() == CodecPath::kScalar) GTEST_SKIP() << "this processor packs slowly";
+  const LayerGroup group = LayerGroup::FullAttention(1, 2, 128, Dtype::kBf16);
+  const std::vector<uint16_t> ones(size_t{2} * 16 * 128, 0x3F80);
+  auto* base = reinterpret_cast<std::byte*>(const_cast<uint16_t*>(ones.data()));
+  PlaneView plane;
+  plane.layer_bases = {&base, 1};
+  plane.token_stride = 256;
+  plane.head_stride = 16 * 256;
+  const std::vector<PlaneView> planes(2, plane);
+  GroupView view;
+  view.count = 16;
+  view.planes = planes;
+  const io::SimWorld machine = io::MakeSimWorld(1);
+  MemoryBudget budget(1 << 20);
+  StagingPool staging(Allocator::Default(), 1 << 20, &budget);
+  const KvLayout layout(group, 16);
+  const PositionMap map(view, 0, 16);
+  const auto packed =
+      PackedLane::Make({.staging = &staging, .scheduler = machine.scheduler.get()},
+                       {.view = view, .group = group, .layout = layout, .map = map, .count = 16});
+  ASSERT_NE(nullptr, packed);
+  ASSERT_EQ(2u, layout.strip_bytes().size()) << "keys in one, values in the other";
+  ExpectDocumented("packed", packed->strip(0));
+  ExpectDocumented("packed", packed->strip(1));
 }
 
 }  // namespace

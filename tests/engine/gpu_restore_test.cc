@@ -38,6 +38,28 @@ TEST_F(GpuRestoreTest, EveryLayoutFromEverySource) {
   EXPECT_TRUE(Restores(model, Layout::kHnd, 0, kTokens + 20)) << "all of these";
 }
 
+// Frames of several heads, of parts of a head, and of a few positions.
+TEST_F(GpuRestoreTest, PackedRecordsAreUnpackedOnTheDevice) {
+  if (BestCodecPath() == CodecPath::kScalar) GTEST_SKIP() << "this processor packs slowly";
+  seed_ = kSeed | kPackable;
+  ModelSpec heads = WideModel("heads"), one = WideModel("one");
+  heads.groups = {LayerGroup::FullAttention(2, 6, 128, Dtype::kF16)};
+  one.groups = {LayerGroup::Mla(2, 512, 64, Dtype::kBf16)};
+  for (const ModelSpec& model : {heads, one}) {
+    constexpr uint64_t kTokens = 150;
+    Fill(model, kTokens, 110);
+    for (const char* source : {"hot tail", "log"}) {
+      SCOPED_TRACE(model.identity.name + std::string(", ") + source);
+      for (const Layout layout : AllLayouts()) EXPECT_TRUE(Restores(model, layout, 0, kTokens));
+      EXPECT_TRUE(Restores(model, Layout::kNhd, 37, 131));
+      EXPECT_TRUE(Restores(model, Layout::kHnd, 107, 113)) << "three of each";
+      Start({.seed = 2});
+      Find();
+    }
+    ASSERT_OK(chat_.Drop());
+  }
+}
+
 TEST_F(GpuRestoreTest, LargeFragmentsComeLayerByLayer) {
   const ModelSpec model = WideModel();
   constexpr uint64_t kTokens = 400;  // 3 MiB.

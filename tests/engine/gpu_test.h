@@ -77,10 +77,11 @@ class DeviceKv {
   }
 
   // All bytes are those of a KvSet with this content in [begin, end).
-  bool Holds(Layout layout, uint64_t first, uint64_t count, uint64_t begin, uint64_t end) {
+  bool Holds(Layout layout, uint64_t first, uint64_t count, uint64_t begin, uint64_t end,
+             uint64_t seed = kSeed) {
     for (uint32_t i = 0; i < pools_.size(); ++i) {
       KvPool want(model_.groups[i], i, layout, first, count);
-      want.Write(kSeed, begin, end);
+      want.Write(seed, begin, end);
       if (Bytes(i) != want.memory()) return false;
     }
     return true;
@@ -152,7 +153,7 @@ class GpuTest : public ::testing::Test {
     ASSERT_OK_ASSIGN(const ModelId id, store_.RegisterModel(model));
     ASSERT_OK_ASSIGN(chat_, store_.CreateBranch(id, {.name = "chat"}));
     for (uint64_t at = 0; at < count; at += step) {
-      ASSERT_OK(AppendSome(chat_, model, at, std::min(step, count - at)));
+      ASSERT_OK(AppendSome(chat_, model, at, std::min(step, count - at), seed_));
     }
   }
   // Exponents of a few values, as models have them: what kv64 packs.
@@ -184,7 +185,7 @@ class GpuTest : public ::testing::Test {
     request.into = got.View(begin, end - begin, tables);
     const auto result = chat_.Restore(request);
     if (!result.ok()) return ::testing::AssertionFailure() << result.status().ToString();
-    if (!got.Holds(layout, first, count, begin, end)) {
+    if (!got.Holds(layout, first, count, begin, end, seed_)) {
       return ::testing::AssertionFailure() << LayoutName(layout) << ": bytes differ";
     }
     const auto ids = chat_.ReadTokens(begin, end);
@@ -198,6 +199,7 @@ class GpuTest : public ::testing::Test {
   std::vector<std::string> events_;
   std::shared_ptr<gpu::SimDevice> device_;
   std::optional<Gpu> gpu_;
+  uint64_t seed_ = kSeed;  // Fill appends, and Restores expects, its content.
   Store store_;
   Branch chat_;
 };

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "base/codec/kv_frame.h"
 #include "engine/manifest/manifest.h"
 #include "engine/restore/pins.h"
 #include "engine/store/store_core.h"
@@ -51,8 +52,8 @@ class RestingTest : public ::testing::Test {
   // somebody appends the log is never idle.
   void Fill(uint64_t positions, uint64_t each = 8) {
     for (const uint64_t end = length_ + positions; length_ < end; length_ += each) {
-      ASSERT_OK(AppendSome(chat_, model_, length_, each));
-      ASSERT_OK(AppendSome(other_, model_, length_, each));
+      ASSERT_OK(AppendSome(chat_, model_, length_, each, seed_));
+      ASSERT_OK(AppendSome(other_, model_, length_, each, seed_));
     }
     AwaitRound();
   }
@@ -62,7 +63,9 @@ class RestingTest : public ::testing::Test {
     ASSERT_GT(Resting(), 16u);
   }
   uint64_t Resting() { return store_.Metrics().log_resting_segments; }
-  bool HasAll() { return HasKv(chat_, model_, 0, length_) && HasKv(other_, model_, 0, length_); }
+  bool HasAll() {
+    return HasKv(chat_, model_, 0, length_, seed_) && HasKv(other_, model_, 0, length_, seed_);
+  }
   engine::Manifest ManifestNow() {
     auto manifest = engine::ReadManifest(*machine_.world().files, "/store");
     EXPECT_OK(manifest);
@@ -96,6 +99,7 @@ class RestingTest : public ::testing::Test {
   ModelId model_id_{};
   Branch chat_, other_;
   uint64_t length_ = 0;
+  uint64_t seed_ = kSeed;
 };
 
 TEST_F(RestingTest, ContentStaysWhereItWasWritten) {
@@ -159,6 +163,29 @@ TEST_F(RestingTest, CompactPacksAll) {
   Reopen();
   EXPECT_TRUE(HasAll());
   EXPECT_EQ("", Damages());
+}
+
+TEST_F(RestingTest, PackedOnesStayUntilTheyAreDead) {
+  if (BestCodecPath() == CodecPath::kScalar) GTEST_SKIP() << "this processor packs slowly";
+  seed_ = kSeed | kPackable;
+  FillSoThatSomeRest();
+  const uint64_t full = Resting();
+  machine_.scheduler->Sleep(60 * kSecond);
+  EXPECT_LE(store_.Metrics().packed_segments, 1u) << "the first has little of what is packed";
+  ASSERT_OK(store_.Compact());
+  EXPECT_GE(Resting() + 1, full) << "neither makes that the others smaller";
+  EXPECT_TRUE(HasAll());
+  const uint64_t physical = store_.Metrics().physical_bytes;
+  EXPECT_LT(Resting() * kSegment, length_ * 2 * model_.token_bytes() * 85 / 100);
+  Reopen();
+  EXPECT_TRUE(HasAll());
+  EXPECT_EQ("", Damages());
+
+  ASSERT_OK(other_.Drop());
+  ASSERT_OK(store_.Compact());
+  EXPECT_EQ(0u, Resting()) << "half of each was dead";
+  EXPECT_LT(store_.Metrics().physical_bytes, physical * 3 / 4);
+  EXPECT_TRUE(HasKv(chat_, model_, 0, length_, seed_));
 }
 
 TEST_F(RestingTest, IdleTimePacksWhatIsFull) {

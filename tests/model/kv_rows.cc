@@ -71,14 +71,14 @@ KvRows::KvRows(const ModelSpec& spec, const std::vector<RowRange>& ranges) {
   view_.groups = views_;
 }
 
-// The high bytes of bf16 vary little, so that what is packed becomes smaller.
+// Exponents of 16-bit floats lie close to each other, so that what is packed becomes smaller.
 void KvRows::Write(size_t group, uint64_t position, uint64_t seed) {
   Group& into = groups_[group];
   const uint64_t first = Mix(seed + position * 0x9E3779B97F4A7C15 + group);
   std::byte* const at =
       bytes_.data() + into.offset + (position - into.range.begin) * into.position_bytes;
   for (uint64_t done = 0; done < into.position_bytes; done += sizeof(uint64_t)) {
-    const uint64_t some = Mix(first + done) & 0x3FFF3FFF3FFF3FFF;
+    const uint64_t some = (Mix(first + done) & 0x83FF83FF83FF83FF) | 0x3C003C003C003C00;
     std::memcpy(at + done, &some, std::min<uint64_t>(sizeof(some), into.position_bytes - done));
   }
 }

@@ -26,7 +26,9 @@ void FillRow(uint64_t seed, uint32_t group, uint32_t layer, uint32_t plane, uint
       Mix(Mix(Mix(seed) + position) +
           (uint64_t{group} << 48 | uint64_t{layer} << 32 | uint64_t{plane} << 16 | head));
   for (size_t i = 0; i < row->size(); i += sizeof(uint64_t)) {
-    const uint64_t word = Mix(key + i);
+    uint64_t word = Mix(key + i);
+    // As 16-bit floats: signs and mantissas as drawn, exponents close to each other.
+    if ((seed & kPackable) != 0) word = (word & 0x83FF83FF83FF83FF) | 0x3C003C003C003C00;
     std::memcpy(row->data() + i, &word, std::min(sizeof word, row->size() - i));
   }
 }

@@ -33,6 +33,9 @@ enum class Layout {
 const std::vector<Layout>& AllLayouts();
 std::string LayoutName(Layout layout);
 
+// In a seed: the content gets smaller when it is packed. Other content never does.
+inline constexpr uint64_t kPackable = uint64_t{1} << 63;
+
 using SeedOf = std::function<uint64_t(uint64_t position)>;
 
 // Memory of one layer group for positions [first, first + count).

@@ -48,8 +48,9 @@ Status Settle(Store& store, StoreLoad* load) {
   work.op = [&](uint32_t, uint64_t) { return store.Compact(); };
   CAIRN_RETURN_IF_ERROR(load->settled.Run(work));
   const StoreMetrics metrics = store.Metrics();
-  load->packed_ratio =
-      static_cast<double>(metrics.raw_bytes) / static_cast<double>(metrics.table_bytes);
+  const uint64_t kept_bytes =
+      metrics.table_bytes + metrics.log_resting_segments * metrics.segment_bytes;
+  load->packed_ratio = static_cast<double>(metrics.raw_bytes) / static_cast<double>(kept_bytes);
   return Status::Ok();
 }
 

@@ -24,9 +24,10 @@ std::string LaneName(uint32_t lane) {
 }
 
 std::string StripName(uint32_t tag) {
-  switch (static_cast<engine::StripTag>(tag & 0xffff)) {
+  switch (engine::TagOf(tag)) {
     case engine::StripTag::kTokens: return "tokens";
     case engine::StripTag::kKv: return "kv group " + std::to_string(tag >> 16);
+    case engine::StripTag::kPackedKv: return "packed kv group " + std::to_string(tag >> 16);
     case engine::StripTag::kSampler: return "sampler";
     case engine::StripTag::kMetadata: return "metadata";
   }
@@ -97,7 +98,7 @@ Json TokensOf(const wal::RecordView& view, const StoreId& store) {
   const std::span<const std::byte> record = WholeRecord(view);
   for (size_t i = 0; i < view.strip_count(); ++i) {
     const wal::Strip strip = view.strip(i);
-    if (static_cast<engine::StripTag>(strip.tag & 0xffff) != engine::StripTag::kTokens) continue;
+    if (engine::TagOf(strip.tag) != engine::StripTag::kTokens) continue;
     if (!view.VerifyStrip(record, i, store).ok()) return nullptr;
     for (uint32_t at = 0; at + sizeof(TokenId) <= strip.bytes; at += sizeof(TokenId)) {
       tokens.push_back(wal::LoadAs<TokenId>(record.data() + view.strip_offset(i) + at));

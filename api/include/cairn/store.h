@@ -219,12 +219,14 @@ class Store {
   //   kCorruption: also when a writer salvaged the store and cut what was shown: reopen it.
   //   kUnsupportedFormat, kIoError, kOutOfMemory
   Result<RefreshResult> Refresh();
-  // Seals everything appended so far into tables: packed without loss, and independent of the log.
-  // The background does that anyway; a caller that wants it now waits here, without a deadline.
+  // Makes the log short, and what was appended so far as small as it gets without loss: seals it
+  // into tables, but for full segments of KV that was packed when it was appended, and of which a
+  // tenth is dead at most. The background does the like; a caller that wants it now waits here,
+  // without a deadline.
   // Limited to Options::background_bytes_per_second. Where max_bytes or the disk leaves little room
   // it goes segment by segment. A crash meanwhile costs nothing but the work. Errors:
   //   kNoSpace: there is not even room for one segment (others filled the disk).
-  //   kBusy: all is sealed, and the log cannot give back its oldest segment, as a read or an append
+  //   kBusy: all is done, and the log cannot give back its oldest segment, as a read or an append
   //     has been in need of it for longer than two seconds. The message names that one; retry.
   //   kInvalidState: the background is paused. A call that waits already when it is paused waits
   //     until it is resumed, or the store closed.

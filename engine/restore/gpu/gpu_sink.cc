@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "base/codec/token_block.h"
@@ -241,48 +240,6 @@ Status GpuSink::Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_
   return VisitFragment(
       open_[piece], piece, stored, first_position,
       [this](const FrameJob& job, const ReadBytes& frame) { return Frame(job, frame); });
-}
-
-Status GpuSink::Record(const RecordJob& job, const ReadBytes& read, bool verify) {
-  const auto kv = [&](const RecordPiece& piece, const LaneRange& range, const ReadRecord& record) {
-    return RecordKv(piece, range, record, read);
-  };
-  return VisitRecord(job, read.bytes(), records_, verify, tokens_, kv);
-}
-
-Status GpuSink::RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
-                         const ReadBytes& read) {
-  LayerCounts::Target* const target = counts_.TargetOf(piece.view);
-  CAIRN_CHECK(target != nullptr);
-  const auto first = static_cast<uint32_t>(piece.begin - range.begin);
-  const auto count = static_cast<uint32_t>(piece.end - piece.begin);
-  const gpu::WantedRows wanted = Wanted(*target, piece.Target(piece.begin), 0, count);
-  Frames frames;  // A layer's.
-  const auto describe = [&](const KvLayout::Slice& slice, uint32_t /*layer*/,
-                            const std::byte* rows) -> Status {
-    const Plane& plane = target->group->planes[slice.plane];
-    const uint32_t channels = plane.row_bytes / DtypeBytes(plane.dtype);
-    Head at;
-    for (uint32_t head = 0; head < plane.heads; ++head) {
-      at = HeadAt(target, slice.layer, slice.plane, head);
-      const std::byte* const of_head =
-          rows + (uint64_t{head} * range.count + first) * plane.row_bytes;
-      frames.scattered.push_back(gpu::DescribeRaw(count, channels, of_head, at.base,
-                                                  views_->View(at.view), at.view, wanted));
-      Note(frames.scattered.back(), at, piece.shift, piece.begin, &frames.turned);
-    }
-    frames.covered.push_back({rows, SliceBytes(plane, range.count)});
-    delivered_.Add(plane, SliceBytes(plane, count), /*of_frame=*/false, piece.counts_as_exact());
-    if (slice.plane + 1 != target->group->planes.size()) return Status::Ok();
-    if (read.of_window()) {
-      Add(read, frames, at);
-    } else {
-      CAIRN_RETURN_IF_ERROR(Stage(frames, at));
-    }
-    frames = {};
-    return Status::Ok();
-  };
-  return VisitSlices(*target, range, record, std::ref(describe));
 }
 
 uint64_t GpuSink::Unpacked(const FrameJob& job, const ReadBytes& raw) {

@@ -143,8 +143,12 @@ class GpuSink final : public RestoreSink, public PinnedTaker {
   Result<Load> UnpackedOnHost(const Load& load);
   // Launches a load that ended with a fault and was unpacked on the host. False: there is none.
   bool FlyAgain();
+  struct OfRecord;
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record,
                   const ReadBytes& read);
+  void DescribeRows(const RecordSlice& slice, const std::byte* rows, OfRecord* of) const;
+  Status DescribePacked(const RecordSlice& slice, OfRecord* of) const;
+  Status DescribeUnpacked(const RecordSlice& slice, OfRecord* of) const;
   Status TokenFrame(const FrameJob& job, const ReadBytes& stored) const;
 
   const Deps deps_;

@@ -31,8 +31,9 @@
 
 namespace cairn::engine {
 
-// A frame, or all frames of a small fragment, one behind the other. Table numbers are never reused,
-// so a name is unique; entries of deleted tables are not asked for any more and get evicted.
+// A frame, or all frames of a small fragment, one behind the other; or a slice of a record
+// (page_names.h). Table numbers are never reused, so a name is unique; entries of deleted tables
+// are not asked for any more and get evicted.
 struct PageName {
   uint64_t table = 0;
   uint64_t fragment = 0;  // Its offset in the file.

@@ -38,26 +38,94 @@ void ReadAheadTier::Serve(std::span<ItemRun> items) {
   }
 }
 
+// Side by side, if they are large: they may be packed. Each is held only while it is given.
 void HotTier::Serve(std::span<ItemRun> items) {
+  struct Wanted {
+    ItemRun* item;
+    size_t job;
+    bool found = false;
+  };
+  std::vector<Wanted> wanted;
+  uint64_t bytes = 0;
   for (ItemRun& item : items) {
     if (item.outcome.ended()) continue;
-    const uint64_t before = item.sink->delivered().bytes;
-    for (size_t i = 0; i < item.plan.jobs.size() && !item.outcome.ended(); ++i) {
+    item.hits.hot_bytes = item.sink->delivered().bytes;
+    for (size_t i = 0; i < item.plan.jobs.size(); ++i) {
       if (item.HasRecord(i)) continue;
-      const RecordJob& job = item.plan.jobs[i];
-      const wal::Pinned hot = FindHot(log_, job.location, job.read_end());
-      if (hot.owner == nullptr) continue;
-      ++item.hits.hot_records;
-      GiveRecord(i, ReadBytes(hot.bytes.subspan(job.read_offset), &hot.owner), false, &item);
-      static_cast<void>(item.outcome.Cancelled());
+      bytes += item.plan.jobs[i].read_bytes;
+      wanted.push_back({&item, i});
     }
-    item.hits.hot_bytes = item.sink->delivered().bytes - before;
+  }
+  io::ParallelFor parallel_for(scheduler_, executor_, bytes < kReadHelpBytes ? 0 : helpers_);
+  const Status status = parallel_for.Run([] { return Status::Ok(); }, wanted.size(),
+                                         [&](size_t i) {
+                                           wanted[i].found = Give(wanted[i].job, wanted[i].item);
+                                           return Status::Ok();
+                                         });
+  for (const Wanted& one : wanted) {
+    if (!status.ok()) one.item->outcome.End(status);
+    if (!one.found) continue;
+    ++one.item->hits.hot_records;
+    one.item->SetHasRecord(one.job);
+  }
+  for (ItemRun& item : items) {
+    if (item.sink == nullptr) continue;
+    item.hits.hot_bytes = item.sink->delivered().bytes - item.hits.hot_bytes;
+  }
+}
+
+// Whether the record is hot.
+bool HotTier::Give(size_t index, ItemRun* item) const {
+  if (item->outcome.ended() || item->outcome.Cancelled()) return false;
+  const RecordJob& job = item->plan.jobs[index];
+  const wal::Pinned hot = FindHot(log_, job.location, job.read_end());
+  if (hot.owner == nullptr) return false;
+  const ReadBytes bytes(hot.bytes.subspan(job.read_offset), &hot.owner);
+  const Status status = item->sink->Record(job, bytes, /*verify=*/false);
+  if (status.ok()) {
+    item->outcome.JobDone();
+  } else {
+    item->outcome.End(status);
+  }
+  return true;
+}
+
+// Each on one thread: a record is a megabyte or more, or small.
+void CacheTier::ServeRecords(std::span<ItemRun> items) const {
+  struct Wanted {
+    ItemRun* item;
+    size_t job;
+    std::optional<uint64_t> bytes{};  // That the cache had.
+  };
+  std::vector<Wanted> wanted;
+  for (ItemRun& item : items) {
+    for (size_t i = 0; i < item.plan.jobs.size() && !item.outcome.ended(); ++i) {
+      if (!item.HasRecord(i) && item.plan.jobs[i].outline != nullptr) wanted.push_back({&item, i});
+    }
+  }
+  if (wanted.empty()) return;
+  io::ParallelFor parallel_for(scheduler_, executor_, wanted.size() == 1 ? 0 : helpers_);
+  const Status status = parallel_for.Run(
+      [] { return Status::Ok(); }, wanted.size(),
+      [&wanted](size_t i) {
+        ItemRun& item = *wanted[i].item;
+        if (item.outcome.ended() || item.outcome.Cancelled()) return Status::Ok();
+        wanted[i].bytes = item.sink->RecordFromCache(item.plan.jobs[wanted[i].job]);
+        return Status::Ok();
+      });
+  for (const Wanted& one : wanted) {
+    if (!status.ok()) one.item->outcome.End(status);
+    if (!one.bytes.has_value()) continue;
+    one.item->hits.cached_record_bytes += *one.bytes;
+    one.item->SetHasRecord(one.job);
+    one.item->outcome.JobDone();
   }
 }
 
 // Layer by layer, so that the first layers are complete first.
 void CacheTier::Serve(std::span<ItemRun> items) {
   if (cache_ == nullptr) return;
+  ServeRecords(items);
   uint32_t slices = 0;
   for (ItemRun& item : items) {
     if (item.outcome.ended()) continue;

@@ -32,18 +32,24 @@ class ReadAheadTier final : public PageTier {
   const ReadAheadBuffer* const read_ahead_;
 };
 
-// The newest records, in the memory of the log.
+// The newest records, in the memory of the log. Helpers share the unpacking and the copying.
 class HotTier final : public PageTier {
  public:
-  explicit HotTier(wal::Log* log) : log_(log) {}
+  HotTier(wal::Log* log, io::Scheduler& scheduler, io::Executor* executor, size_t helpers)
+      : log_(log), scheduler_(scheduler), executor_(executor), helpers_(helpers) {}
   void Serve(std::span<ItemRun> items) override;
 
  private:
+  bool Give(size_t index, ItemRun* item) const;
+
   wal::Log* const log_;
+  io::Scheduler& scheduler_;
+  io::Executor* const executor_;
+  const size_t helpers_;
 };
 
-// Frames of tables that were unpacked before. Helpers share the look-ups and the copying. Null: no
-// cache.
+// Frames of tables, and slices of records, that were unpacked before. Helpers share the look-ups
+// and the copying. Null: no cache.
 class CacheTier final : public PageTier {
  public:
   CacheTier(PageCache* cache, io::Scheduler& scheduler, io::Executor* executor, size_t helpers)
@@ -51,6 +57,7 @@ class CacheTier final : public PageTier {
   void Serve(std::span<ItemRun> items) override;
 
  private:
+  void ServeRecords(std::span<ItemRun> items) const;
   void ServeSmall(ItemRun* item) const;
   void ServeSlice(uint32_t slice, ItemRun* item) const;
 

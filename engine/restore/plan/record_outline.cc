@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "engine/commit/kv_layout.h"
 
 namespace cairn::engine {
 
@@ -17,6 +18,11 @@ Result<std::shared_ptr<const RecordOutline>> RecordOutline::Make(std::span<const
   outline->location_ = location;
   outline->sequence_ = view.sequence;
   outline->strips_ = wal::PlacesOfStrips(view);
+  for (size_t i = 0; i < view.strip_count(); ++i) {
+    if (TagOf(view.strip(i).tag) != StripTag::kPackedKv) continue;
+    outline->packed_.resize(view.strip_count());
+    outline->packed_[i] = true;
+  }
   outline->ends_.reserve(ops.size());
   size_t with_strips = 0;
   bool in_order = true;
@@ -28,7 +34,8 @@ Result<std::shared_ptr<const RecordOutline>> RecordOutline::Make(std::span<const
     }
     outline->ends_.push_back(static_cast<uint32_t>(outline->lanes_.size()));
   }
-  outline->keeps_ = with_strips > 1 && in_order;
+  const bool has_many = with_strips > 1 || outline->strips_.size() >= kKeptOutlineStrips;
+  outline->keeps_ = with_strips > 0 && has_many && in_order;
   return std::shared_ptr<const RecordOutline>(std::move(outline));
 }
 
@@ -66,7 +73,8 @@ size_t RecordOutline::EndOfStrips(const LaneRange& range) const {
 
 uint64_t RecordOutline::memory_bytes() const {
   return kOutlineEntryBytes + sizeof(*this) + ends_.capacity() * sizeof(uint32_t) +
-         lanes_.capacity() * sizeof(LaneRange) + strips_.capacity() * sizeof(wal::StripPlace);
+         lanes_.capacity() * sizeof(LaneRange) + strips_.capacity() * sizeof(wal::StripPlace) +
+         packed_.capacity() / 8;
 }
 
 namespace {

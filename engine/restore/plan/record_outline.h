@@ -2,7 +2,8 @@
 //
 // A record of the log taken apart: what its ops put into it, and where its strips lie. A batch is
 // one record of many parts; its outline is kept, so that the next read of a part reads and verifies
-// the strips of that part and nothing else of the record.
+// the strips of that part and nothing else of the record. So is that of a record of many strips,
+// which is found in the page cache by it.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ namespace cairn::engine {
 
 // Kept for each outline beside its content: list and map nodes, the control block.
 inline constexpr uint64_t kOutlineEntryBytes = 160;
+// Strips from which on the outline of a record with one op is kept.
+inline constexpr size_t kKeptOutlineStrips = 8;
 
 class RecordOutline {
  public:
@@ -36,6 +39,7 @@ class RecordOutline {
   std::span<const LaneRange> LanesOf(size_t op) const;
   size_t strip_count() const { return strips_.size(); }
   const wal::StripPlace& strip(size_t index) const;
+  bool IsPacked(size_t strip) const { return strip < packed_.size() && packed_[strip]; }
   // `bytes` are the strip's. kCorruption names segment and offset.
   Status VerifyStrip(size_t index, std::span<const std::byte> bytes, const StoreId& store) const;
   // The range of a lane of an op that begins there. Null: there is none.
@@ -43,7 +47,7 @@ class RecordOutline {
   // The first strip behind those of a range.
   size_t EndOfStrips(const LaneRange& range) const;
 
-  // Whether it is worth keeping: strips of more than one op, in the order of the ops.
+  // Whether it is worth keeping: strips of more than one op, or many, in the order of the ops.
   bool keeps() const { return keeps_; }
   uint64_t memory_bytes() const;
 
@@ -56,6 +60,7 @@ class RecordOutline {
   std::vector<uint32_t> ends_;  // By op: the end of its lanes.
   std::vector<LaneRange> lanes_;
   std::vector<wal::StripPlace> strips_;
+  std::vector<bool> packed_;  // By strip; empty: none is.
 };
 
 // The outlines that were used last, as far as there is memory for them. A place in the log is

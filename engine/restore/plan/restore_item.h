@@ -92,7 +92,8 @@ class GpuTarget;
 // Where an item's content came from.
 struct Hits {
   uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
-  uint64_t cached_frames = 0;  // Out of the page cache.
+  uint64_t cached_frames = 0;        // Out of the page cache.
+  uint64_t cached_record_bytes = 0;  // KV of records, out of the page cache.
   uint64_t pinned_frames = 0, pinned_bytes = 0;
 };
 

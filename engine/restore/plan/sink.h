@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -138,6 +139,9 @@ class RestoreSink {
   // The whole fragment of a small OpenPiece whose entries were read. On failure `first_position` is
   // set to the first that cannot be delivered.
   virtual Status Fragment(size_t piece, const ReadBytes& stored, uint64_t* first_position) = 0;
+  // Delivers all that a job, whose outline is known, wants of its record out of the page cache;
+  // returns the KV bytes. Nothing: it lacks something, and nothing was delivered.
+  virtual std::optional<uint64_t> RecordFromCache(const RecordJob& /*job*/) { return std::nullopt; }
   // A verified and unpacked frame from a cache. Returns the KV bytes that were wanted of it.
   virtual uint64_t Unpacked(const FrameJob& job, const ReadBytes& raw) = 0;
   // No more bytes come from this buffer. On the thread that the last ones came from.

@@ -10,6 +10,7 @@
 
 #include "cairn/branch_types.h"
 #include "engine/commit/kv_layout.h"
+#include "engine/commit/slice_frames.h"
 #include "engine/restore/plan/layer_counts.h"
 #include "engine/restore/plan/plan.h"
 #include "engine/restore/plan/record_outline.h"
@@ -50,6 +51,9 @@ class TokenRows {
   TokenRows(const RestorePlan& plan, std::span<TokenId> into) : plan_(plan), into_(into) {}
   bool wanted() const { return !into_.empty(); }
   Status OfRecord(const RecordPiece& piece, const LaneRange& range, const ReadRecord& record) const;
+  // `ids`: those of the range.
+  void OfIds(const RecordPiece& piece, const LaneRange& range,
+             std::span<const std::byte> ids) const;
   // `raw`: all ids of the page.
   void OfPage(const OpenPiece& open, const FrameJob& job, std::span<const std::byte> raw) const;
 
@@ -58,18 +62,30 @@ class TokenRows {
   const std::span<TokenId> into_;
 };
 
-// Takes a record apart: its ids go to `tokens`, each piece of KV to `kv`. kCorruption names segment
+using VisitRange = std::function<Status(const RecordPiece&, const LaneRange&, const ReadRecord&)>;
+// Takes a record apart: its ids go to `ids`, each piece of KV to `kv`. kCorruption names segment
 // and offset.
-Status VisitRecord(
-    const RecordJob& job, std::span<const std::byte> bytes, const RecordDeps& deps, bool verify,
-    const TokenRows& tokens,
-    const std::function<Status(const RecordPiece&, const LaneRange&, const ReadRecord&)>& kv);
-// The slices of a range that the target's view wants, in order. `rows`: [head][position][row], for
-// all positions of the range; `layer` is that of the view.
+Status VisitRecord(const RecordJob& job, std::span<const std::byte> bytes, const RecordDeps& deps,
+                   bool verify, const VisitRange& ids, const VisitRange& kv);
+// One plane of one layer of a range: its rows, or its frames.
+struct RecordSlice {
+  const KvLayout::Slice& at;
+  uint32_t layer = 0;               // The view's.
+  const std::byte* rows = nullptr;  // [head][position][row], for all positions of the range; or
+  StripFrames* frames = nullptr;    // they are packed. Then the visitor takes all of them.
+  // Why a frame cannot be used, with the place of its record.
+  Status Damaged(const Status& why) const;
+
+  const ReadRecord& record;
+};
+// The slices of a range that the target's view wants, in order.
 Status VisitSlices(const LayerCounts::Target& target, const LaneRange& range,
                    const ReadRecord& record,
-                   const std::function<Status(const KvLayout::Slice& slice, uint32_t layer,
-                                              const std::byte* rows)>& visit);
+                   const std::function<Status(const RecordSlice& slice)>& visit);
+// The frames of a packed slice in order, as they are stored.
+Status VisitFrames(const RecordSlice& slice, const Plane& plane, uint64_t count,
+                   const std::function<Status(const SliceFrames::Frame& frame,
+                                              std::span<const std::byte> stored)>& visit);
 
 // The wanted positions of a page, and where its first row lies.
 struct PageRowsWanted {

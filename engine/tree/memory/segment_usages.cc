@@ -40,6 +40,7 @@ void SegmentUsages::Count(uint64_t segment, uint64_t bytes, uint64_t kv_extents,
   use.dirty = true;
   if (sign > 0) {
     use.live_bytes += bytes;
+    use.most_live_bytes = std::max(use.most_live_bytes, use.live_bytes);
     use.kv_extents += kv_extents;
     return;
   }

@@ -17,9 +17,10 @@ namespace cairn::engine {
 
 struct SegmentUsage {
   uint64_t live_bytes = 0;
-  uint64_t kv_extents = 0;  // Pieces in which restores read the KV.
-  bool dirty = false;       // Changed since the last tree flush.
-  bool lied = false;        // The index said that less was needed than there was.
+  uint64_t kv_extents = 0;       // Pieces in which restores read the KV.
+  uint64_t most_live_bytes = 0;  // The most that was ever needed of it.
+  bool dirty = false;            // Changed since the last tree flush.
+  bool lied = false;             // The index said that less was needed than there was.
 };
 
 class SegmentUsages {

@@ -65,7 +65,7 @@ Status FlushRoots(const Tree& tree, sstable::WriteBatch* batch) {
   }
   for (const auto& [segment, use] : tree.segment_usages().all()) {
     if (!use.dirty) continue;
-    const SegmentBytes bytes{use.live_bytes, use.kv_extents};
+    const SegmentBytes bytes{use.live_bytes, use.kv_extents, use.most_live_bytes};
     const std::string key = Key('S', segment);
     CAIRN_RETURN_IF_ERROR(use.live_bytes == 0
                               ? batch->Delete(key)

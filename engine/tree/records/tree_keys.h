@@ -137,9 +137,9 @@ static_assert(sizeof(TableBytes) == 24);
 
 // The value of an S record.
 struct SegmentBytes {
-  uint64_t live_bytes, kv_extents;
+  uint64_t live_bytes, kv_extents, most_live_bytes;
 };
-static_assert(sizeof(SegmentBytes) == 16);
+static_assert(sizeof(SegmentBytes) == 24);
 
 // The value of a P record.
 struct NamespaceBytes {

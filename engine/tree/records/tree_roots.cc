@@ -115,11 +115,13 @@ Result<std::pair<uint64_t, SegmentUsage>> GetSegment(std::string_view key, std::
   }
   std::memcpy(&bytes, value.data(), sizeof(bytes));
   const uint64_t segment = GetBig(key.substr(1));
-  if (!IsNumber(segment) || !IsNumber(bytes.live_bytes) || bytes.kv_extents >= kNumberMax) {
+  if (!IsNumber(segment) || !IsNumber(bytes.live_bytes) || bytes.kv_extents >= kNumberMax ||
+      bytes.most_live_bytes < bytes.live_bytes || bytes.most_live_bytes >= kNumberMax) {
     return Damaged(key, "an impossible segment");
   }
-  return std::pair(segment,
-                   SegmentUsage{.live_bytes = bytes.live_bytes, .kv_extents = bytes.kv_extents});
+  return std::pair(segment, SegmentUsage{.live_bytes = bytes.live_bytes,
+                                         .kv_extents = bytes.kv_extents,
+                                         .most_live_bytes = bytes.most_live_bytes});
 }
 
 Result<NamespaceUsage> GetNamespace(std::string_view key, std::string_view value) {
