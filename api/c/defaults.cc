@@ -3,6 +3,7 @@
 // The defaults of the C structs: those of their C++ twins, read from them.
 #include "api/c/convert.h"
 #include "api/c/sized.h"
+#include "cairn/export.h"
 #include "cairn/find.h"
 #include "cairn/gpu.h"
 #include "cairn/objects.h"
@@ -52,7 +53,18 @@ CAIRN_C_ZEROS(shadow_info)
 CAIRN_C_ZEROS(shadow_query)
 CAIRN_C_ZEROS(shadow_rows)
 CAIRN_C_ZEROS(shadow_view)
+CAIRN_C_ZEROS(import_options)
+CAIRN_C_ZEROS(forest_options)
+CAIRN_C_ZEROS(forest_info)
 #undef CAIRN_C_ZEROS
+
+cairn_export_options Sized<cairn_export_options>::Default() {
+  const ExportOptions options;
+  auto c = Zeros<cairn_export_options>();
+  c.end = options.end;
+  c.kv_begin = options.kv_begin;
+  return c;
+}
 
 cairn_plane Sized<cairn_plane>::Default() {
   const Plane plane;

@@ -2,6 +2,7 @@
 #include "engine/store/lookup.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/core/text.h"
 #include "engine/restore/plan/plan.h"
@@ -210,6 +211,51 @@ Result<std::vector<ContentSpan>> Lookup::Spans(BranchId id, uint64_t begin, uint
   CAIRN_ASSIGN_OR_RETURN(const Range range,
                          RangeOf(begin, end, head->lengths[kTokenLane], "spans"));
   return CollectSpans(deps_.tree(), *head, range.begin, range.end);
+}
+
+Result<std::vector<std::vector<Lookup::KvRun>>> Lookup::KvRuns(BranchId id, uint64_t begin,
+                                                               uint64_t end) const {
+  Committer::Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
+  std::vector<std::vector<KvRun>> groups(head->lengths.size() - 1);
+  for (uint32_t lane = 1; lane < head->lengths.size(); ++lane) {
+    std::vector<KvRun>& runs = groups[lane - 1];
+    for (const LanePiece& piece : CollectLane(deps_.tree(), *head, lane, begin, end)) {
+      if (piece.extent.place.absent()) continue;
+      const bool goes_on = !runs.empty() && runs.back().end == piece.begin &&
+                           runs.back().exact == piece.extent.exact;
+      if (!goes_on) runs.push_back({piece.begin, piece.begin, piece.extent.exact});
+      runs.back().end = piece.end;
+    }
+  }
+  return groups;
+}
+
+// A node's own state at its beginning replaces that of the node above.
+Result<std::vector<Lookup::StatePosition>> Lookup::StatesIn(BranchId id, uint64_t begin,
+                                                            uint64_t end) const {
+  Committer::Lock lock;
+  CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
+  std::map<uint64_t, StatePosition> found;
+  uint64_t limit = std::min(end, head->lengths[kTokenLane]);
+  for (const Node* node = deps_.tree().OnPath(head->node); node != nullptr;
+       node = deps_.tree().OnPath(node->parent)) {
+    const auto add = [&](const std::vector<Mark>& marks, bool StatePosition::*kind) {
+      for (const Mark& mark : marks) {
+        if (mark.position < begin || mark.position > limit) continue;
+        found[mark.position].*kind = true;
+      }
+    };
+    add(node->samplers, &StatePosition::sampler);
+    add(node->metadata, &StatePosition::metadata);
+    limit = std::min(limit, node->lanes[kTokenLane].start);
+  }
+  std::vector<StatePosition> states;
+  for (auto& [position, state] : found) {
+    state.position = position;
+    states.push_back(state);
+  }
+  return states;
 }
 
 }  // namespace cairn::engine

@@ -40,6 +40,18 @@ class Lookup {
   Result<std::vector<KvHole>> EvictedKv(BranchId id, uint64_t begin, uint64_t end) const;
   Result<uint64_t> RestorableLength(BranchId id, uint64_t at_most) const;
   Result<std::vector<ContentSpan>> Spans(BranchId id, uint64_t begin, uint64_t end) const;
+  // KV that the branch has in [begin, end), by layer group, in order; adjacent runs differ.
+  struct KvRun {
+    uint64_t begin = 0, end = 0;
+    bool exact = true;
+  };
+  Result<std::vector<std::vector<KvRun>>> KvRuns(BranchId id, uint64_t begin, uint64_t end) const;
+  // Positions in [begin, end] that have a state, in order.
+  struct StatePosition {
+    uint64_t position = 0;
+    bool sampler = false, metadata = false;
+  };
+  Result<std::vector<StatePosition>> StatesIn(BranchId id, uint64_t begin, uint64_t end) const;
 
  private:
   Result<Head> CopyHead(BranchId id) const;

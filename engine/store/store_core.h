@@ -53,6 +53,7 @@
 #include "engine/sessions/sparse/sparse_arena.h"
 #include "engine/store/collect_metrics.h"
 #include "engine/store/lookup.h"
+#include "engine/store/names_taken.h"
 #include "engine/store/recovery.h"
 #include "wal/log.h"
 
@@ -82,6 +83,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::Composer& composer() { return composer_; }
   engine::Leases& leases() { return leases_; }
   engine::SpaceManager& space() { return space_; }
+  engine::NamesTaken& imports() { return imports_; }
   engine::StagingPool& staging() { return staging_; }
   const engine::WriteDeps& write_means() const { return write_means_; }
   // kInvalidArgument: the GPU is not one of this store.
@@ -212,6 +214,7 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::BlendPlanner blends_{&finder_, &chunks_, &manifest_,
                                [this](const std::string& line) { OnEvent(line); }};
   engine::Composer composer_{&blends_};
+  engine::NamesTaken imports_;  // Those that run.
   engine::ObjectSpace objects_{write_means_, &appender_, &changes_, &reads_, &leases_, &budget_};
 
   // --- The background, and following

@@ -82,6 +82,7 @@ void TestFind(const char* directory);
 void TestBlend(const char* directory);
 void TestObjects(const char* directory);
 void TestCare(const char* directory);
+void TestExport(const char* directory);
 void TestGpu(const char* directory);
 void TestSparse(const char* directory);
 void TestSparseCalls(const char* directory);

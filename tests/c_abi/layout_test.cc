@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cairn/c.h"
+#include "cairn/export.h"
 #include "cairn/find.h"
 #include "cairn/gpu.h"
 #include "cairn/kv_buffer.h"
@@ -196,6 +197,10 @@ LAST(cairn_shadow_view, values, 128);
 LAST(cairn_key_rotation, into_strides, 152);
 LAST(cairn_compose_document, end, 40);
 LAST(cairn_compose_request, lease_ns, 80);
+LAST(cairn_export_options, replace, 40);
+LAST(cairn_import_options, model, 32);
+LAST(cairn_forest_options, replace, 24);
+LAST(cairn_forest_info, file_bytes, 40);
 #undef LAST
 
 // Fields in the middle of the structs that every program fills, and those that never grow.
@@ -279,6 +284,10 @@ TEST(CLayout, DefaultsAreThoseOfCpp) {
   cairn_model_spec_init(&spec, sizeof spec);
   EXPECT_EQ(spec.variant_scale, ModelVariant().scale);
   EXPECT_EQ(spec.shard_context_size, ShardSpec().context_size);
+  cairn_export_options exported;
+  cairn_export_options_init(&exported, sizeof exported);
+  EXPECT_EQ(exported.end, ExportOptions().end);
+  EXPECT_EQ(exported.kv_begin, ExportOptions().kv_begin);
   cairn_sparse_options sparse;
   cairn_sparse_options_init(&sparse, sizeof sparse);
   EXPECT_EQ(sparse.planes, SparseOptions().planes);

@@ -90,7 +90,7 @@ static const struct {
     {"states", TestStates}, {"restores", TestRestores}, {"batches", TestBatches},
     {"find", TestFind},     {"objects", TestObjects},   {"care", TestCare},
     {"gpu", TestGpu},       {"sparse", TestSparse},     {"sparse_calls", TestSparseCalls},
-    {"shadow", TestShadow}, {"blend", TestBlend},
+    {"shadow", TestShadow}, {"blend", TestBlend},       {"export", TestExport},
 };
 
 int main(int argc, char** argv) {

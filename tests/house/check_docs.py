@@ -15,7 +15,7 @@ import sys
 MAX_LINES = {"README.md": 160, "engine/README.md": 150}
 FOLDERS = "api|base|cmake|docs|engine|fuzz|gpu|sstable|tests|tools|wal"
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
-INSIDE_ENGINE = "background|commit|config|device|find|follow|manifest|metrics|objects|restore|sessions|store|tree"
+INSIDE_ENGINE = "background|commit|config|device|exchange|find|follow|manifest|metrics|objects|restore|sessions|store|tree"
 NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS}|{INSIDE_ENGINE})/[\w/.-]*\.(?:h|cc|cu|c|py|md|txt|json|svg|yml|cmake)\b")
 DOCUMENT = re.compile(rf"(?<![\w/.-])(?:(?:{FOLDERS})/[\w/.-]*\w|README|CHANGELOG)\.md\b")
 BARE = re.compile(r"`(\w+\.(?:h|cc|cu|py))`")

@@ -47,7 +47,7 @@ ENGINE_ROWS = [["engine/config"], ["engine/tree/memory"],
                ["engine/tree/ops", "engine/tree/records", "engine/device", "engine/manifest"],
                ["engine/commit"], ["engine/restore/plan"], ["engine/restore/gpu"], ["engine/restore"], ["engine/find"],
                ["engine/background", "engine/blend", "engine/follow", "engine/metrics", "engine/objects", "engine/sessions/sparse"],
-               ["engine/sessions/shadow"], ["engine/store"]]
+               ["engine/sessions/shadow"], ["engine/store"], ["engine/exchange"]]
 ENGINE = [floor for row in ENGINE_ROWS for floor in row]
 
 FACE = "api/cpp"

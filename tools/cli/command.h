@@ -79,6 +79,7 @@ CLI::App* AddCommand(CLI::App& app, Session& session, const std::string& name, A
 void AddStoreCommands(CLI::App& app, Session& session);      // create, verify
 void AddCompactCommand(CLI::App& app, Session& session);     // compact
 void AddCheckpointCommand(CLI::App& app, Session& session);  // checkpoint
+void AddExportCommands(CLI::App& app, Session& session);     // export, import
 void AddStatCommand(CLI::App& app, Session& session);        // stat
 void AddTopCommand(CLI::App& app, Session& session);         // top
 void AddLookCommands(CLI::App& app, Session& session);       // ls, cat, models

@@ -161,6 +161,7 @@ int Main(int argc, char** argv) {
   AddStoreCommands(app, session);
   AddCompactCommand(app, session);
   AddCheckpointCommand(app, session);
+  AddExportCommands(app, session);
   AddStatCommand(app, session);
   AddTopCommand(app, session);
   AddLookCommands(app, session);

@@ -63,6 +63,7 @@
 #include "cairn/c/blend.h"
 #include "cairn/c/branch.h"
 #include "cairn/c/completion.h"
+#include "cairn/c/export.h"
 #include "cairn/c/find.h"
 #include "cairn/c/gpu.h"
 #include "cairn/c/metrics.h"

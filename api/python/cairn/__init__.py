@@ -30,6 +30,8 @@ from ._core import (
     ComposedDocument,
     ContentSpan,
     Draft,
+    ExportInfo,
+    ForestInfo,
     Gpu,
     GpuMemory,
     Keep,

@@ -198,6 +198,7 @@ branch was dropped.)");
   BindChanges(branch);
   BindTransfer(branch, module);
   BindDraft(branch, module);
+  BindBranchExport(branch, module);
   BindShadow(branch, module);
   branch.def("__repr__", [](const PyBranch& self) {
     const Result<BranchInfo> info = Unlocked([&] { return self.branch.Info(); });

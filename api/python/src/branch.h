@@ -8,6 +8,9 @@ namespace cairn::python {
 // append, fill and restore, and their arguments.
 void BindTransfer(nb::class_<PyBranch>& branch, nb::module_& module);
 
+// Branch.export.
+void BindBranchExport(nb::class_<PyBranch>& branch, nb::module_& module);
+
 void BindDraft(nb::class_<PyBranch>& branch, nb::module_& module);
 
 // The arguments of a restore, as C++ takes them. Owns the memory that the request points to, or

@@ -276,6 +276,7 @@ others.)");
   BindBlend(store, module);
   BindBatch(store, module);
   BindSparse(store, module);
+  BindStoreExport(store, module);
 }
 
 }  // namespace cairn::python

@@ -79,6 +79,9 @@ void BindBlend(nb::class_<OpenStore>& store, nb::module_& module);
 // Store.batch and WriteBatch.
 void BindBatch(nb::class_<OpenStore>& store, nb::module_& module);
 
+// Store.import_branch, and forests.
+void BindStoreExport(nb::class_<OpenStore>& store, nb::module_& module);
+
 // VerifyReport, BranchInfo and the like.
 void BindStoreValues(nb::module_& module);
 

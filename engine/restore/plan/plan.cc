@@ -91,6 +91,7 @@ class SourcePlanner {
         shift_(source.shift),
         foreign_(source.foreign),
         whole_(source.whole),
+        present_(source.needed_end == UINT64_MAX && several_end == 0),
         needed_end_(source.needed_end != 0 ? source.needed_end : source.end),
         several_end_(several_end) {
     plan_.model = tree.FindModel(head.model);
@@ -143,6 +144,12 @@ class SourcePlanner {
     const uint64_t room_end = SourceOf(view.position + view.count, shift_);
     const uint64_t first = std::max(range_.begin, room_begin);
     const bool has_room = first < std::min(range_.end, room_end);
+    if (present_) {
+      const uint64_t end = std::min(range_.end, room_end);
+      AddLane(tree_, head_, lane, first, end, {}, &plan_, &holes_, index, shift_);
+      plan_.kv_ends.push_back(TargetOf(std::min(end, head_.lengths[lane]), shift_));
+      return Status::Ok();
+    }
     CAIRN_RETURN_IF_ERROR(CheckStates(group, length, has_room,
                                       /*has_row=*/room_begin < length && length <= room_end));
     // What a shifted chunk needs begins within a chunk of the source.
@@ -228,7 +235,7 @@ class SourcePlanner {
   const Head& head_;
   const RestoreRequest& request_;
   const int64_t shift_;
-  const bool foreign_, whole_;
+  const bool foreign_, whole_, present_;
   const uint64_t needed_end_;
   const uint64_t several_end_;
   Range range_{};

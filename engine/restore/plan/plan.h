@@ -37,8 +37,8 @@ struct RestoreSource {
   int64_t shift = 0;
   // In the view other tokens stand before it than on the path: its KV counts as approximate there.
   bool foreign = false;
-  // Of several. All its positions are wanted, whatever groups need; else what they need where it
-  // ends, or, if that is not 0, at this position of the source: the path goes on there.
+  // Of several. All positions are wanted; else what groups need where it ends, or at this position
+  // if it is not 0: the path goes on there. UINT64_MAX, of one: all that exists, nothing is needed.
   bool whole = false;
   uint64_t needed_end = 0;
 };
