@@ -143,7 +143,7 @@ cairn_target_defaults(cairn_c_program)
 target_link_libraries(cairn_c_program PRIVATE ${shared})
 target_include_directories(cairn_c_program PRIVATE ${PROJECT_SOURCE_DIR})
 set(stories errors nulls sizes models branches appends states restores batches find objects care gpu sparse
-  sparse_calls shadow blend export)
+  sparse_calls shadow blend export shared_memory slots)
 list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
 foreach(story IN LISTS stories)
   set(folder ${PROJECT_BINARY_DIR}/c_abi/${story})

@@ -4,6 +4,7 @@
 # tools/bench/micro -> bin/cairn-micro (where Google Benchmark is installed),
 # tools/demo -> bin/cairn-demo, tools/example -> bin/cairn-example (the README's),
 # tools/example/c -> bin/cairn-example-c (in C11), tools/example/hybrid -> bin/cairn-example-hybrid,
+# tools/example/processes -> bin/cairn-example-processes (two processes, one store),
 # tools/llama -> the library cairn_llama by its own CMakeLists.txt.
 # Sets CAIRN_TOOL_TARGETS.
 
@@ -46,6 +47,7 @@ if(CAIRN_BUILD_TOOLS)
   cairn_add_tool(cairn-example tools/example)
   cairn_add_tool(cairn-example-c tools/example/c)
   cairn_add_tool(cairn-example-hybrid tools/example/hybrid)
+  cairn_add_tool(cairn-example-processes tools/example/processes)
   if(TARGET cairn_llama)
     cairn_add_tool(cairn-demo tools/demo LIBRARIES cairn_llama)
   endif()

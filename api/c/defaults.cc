@@ -3,6 +3,7 @@
 // The defaults of the C structs: those of their C++ twins, read from them.
 #include "api/c/convert.h"
 #include "api/c/sized.h"
+#include "cairn/copy_kv.h"
 #include "cairn/export.h"
 #include "cairn/find.h"
 #include "cairn/gpu.h"
@@ -44,6 +45,7 @@ CAIRN_C_ZEROS(prefix_hit)
 CAIRN_C_ZEROS(histogram)
 CAIRN_C_ZEROS(refresh_result)
 CAIRN_C_ZEROS(checkpoint_info)
+CAIRN_C_ZEROS(slot_counts)
 CAIRN_C_ZEROS(object_put)
 CAIRN_C_ZEROS(object_get)
 CAIRN_C_ZEROS(sparse_arena_options)
@@ -213,6 +215,12 @@ cairn_gpu_options Sized<cairn_gpu_options>::Default() {
   c.processors_max = options.processors_max;
   c.pinned_bytes = options.pinned_bytes;
   c.pinned_tokens = options.pinned_tokens;
+  return c;
+}
+
+cairn_copy_kv_options Sized<cairn_copy_kv_options>::Default() {
+  auto c = Zeros<cairn_copy_kv_options>();
+  c.timeout_ns = CopyKvOptions().timeout_ns;
   return c;
 }
 

@@ -28,7 +28,8 @@ namespace cairn::capi {
   X(sparse_arena_options) X(sparse_options) X(sparse_wanted) X(sparse_view) X(sparse_stats)    \
   X(shadow_spec) X(shadow_of) X(shadow_info) X(shadow_options) X(shadow_query) X(shadow_fetch) \
   X(shadow_rows) X(shadow_view) X(key_rotation) X(compose_document) X(compose_request)         \
-  X(export_options) X(import_options) X(forest_options) X(forest_info)
+  X(export_options) X(import_options) X(forest_options) X(forest_info) X(copy_kv_options)      \
+  X(slot_counts)
 // clang-format on
 
 template <typename T>

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/codec/kv_copy.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "base/codec/stream_copy.h"
 #include "base/core/check.h"
 
 namespace cairn {
@@ -64,9 +67,9 @@ uint64_t RunLength(std::span<const PositionMap::Entry> entries, uint64_t first) 
 }
 
 template <bool kGather>
-void CopySlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
-               const PositionMap& map, std::byte* canonical, uint64_t canonical_count,
-               uint64_t canonical_first) {
+void CopyCanonical(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+                   const PositionMap& map, std::byte* canonical, uint64_t canonical_count,
+                   uint64_t canonical_first) {
   std::byte* base = view.layer_bases[layer_index];
   const std::span<const PositionMap::Entry> entries = map.entries();
   const size_t row_bytes = plane.row_bytes;
@@ -102,7 +105,129 @@ void CopySlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
   }
 }
 
+template <bool kGather>
+void CopyHead(const Plane& plane, const PlaneView& view, uint32_t layer_index, uint32_t head,
+              std::span<const PositionMap::Entry> entries, std::byte* rows) {
+  std::byte* const base = view.layer_bases[layer_index] + head * view.head_stride;
+  for (uint64_t first = 0; first < entries.size();) {
+    const uint64_t run = RunLength(entries, first);
+    CopyRows<kGather>(
+        plane, view.element_stride,
+        base + entries[first].block * view.block_stride + entries[first].slot * view.token_stride,
+        view.token_stride, rows + first * plane.row_bytes, plane.row_bytes, run);
+    first += run;
+  }
+}
+
+// One side of a copy from view to view: the place of the first row, and the strides.
+struct RowsAt {
+  std::byte* base = nullptr;
+  int64_t token_stride = 0, head_stride = 0, element_stride = 0;  // 0: elements are adjacent.
+};
+
+RowsAt RowsOf(const Plane& plane, const PlaneView& view, uint32_t layer_index,
+              const PositionMap::Entry& first) {
+  const bool adjacent = view.element_stride == static_cast<int64_t>(DtypeBytes(plane.dtype));
+  return {view.layer_bases[layer_index] + first.block * view.block_stride +
+              first.slot * view.token_stride,
+          view.token_stride, view.head_stride, adjacent ? 0 : view.element_stride};
+}
+
+void CopyElements(const Plane& plane, const RowsAt& from, const RowsAt& into, uint64_t count) {
+  const auto element_bytes = static_cast<int64_t>(DtypeBytes(plane.dtype));
+  const int64_t from_step = from.element_stride == 0 ? element_bytes : from.element_stride;
+  const int64_t into_step = into.element_stride == 0 ? element_bytes : into.element_stride;
+  const int64_t elements = plane.row_bytes / element_bytes;
+  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
+    for (int64_t head = 0; head < static_cast<int64_t>(plane.heads); ++head) {
+      const std::byte* source = from.base + i * from.token_stride + head * from.head_stride;
+      std::byte* target = into.base + i * into.token_stride + head * into.head_stride;
+      for (int64_t element = 0; element < elements; ++element) {
+        std::memcpy(target, source, static_cast<size_t>(element_bytes));
+        source += from_step;
+        target += into_step;
+      }
+    }
+  }
+}
+
+// Rows of whole elements, in pieces that are as long as both sides allow. The inner of the two
+// dimensions is the one in which the target's rows are closer together, since a line of memory that
+// is written in two goes costs more than one that is read so; but lines that are written past the
+// caches are whole, and then reading in order is worth more.
+template <bool kStream>
+void CopyRun(const Plane& plane, const RowsAt& from, const RowsAt& into, uint64_t count) {
+  struct Dimension {
+    int64_t from, into;
+    uint64_t count;
+  };
+  Dimension inner{from.head_stride, into.head_stride, plane.heads};
+  Dimension outer{from.token_stride, into.token_stride, count};
+  const bool swaps = kStream ? std::abs(outer.from) < std::abs(inner.from)
+                             : std::abs(outer.into) < std::abs(inner.into);
+  if (inner.count == 1 || (outer.count != 1 && swaps)) std::swap(inner, outer);
+  uint64_t bytes = plane.row_bytes;
+  for (int level = 0; level < 2; ++level) {
+    const auto step = static_cast<int64_t>(bytes);
+    if (inner.count != 1 && (inner.from != step || inner.into != step)) break;
+    bytes *= inner.count;
+    inner = std::exchange(outer, {0, 0, 1});
+  }
+  for (uint64_t i = 0; i < outer.count; ++i) {
+    const std::byte* source = from.base + static_cast<int64_t>(i) * outer.from;
+    std::byte* target = into.base + static_cast<int64_t>(i) * outer.into;
+    for (uint64_t j = 0; j < inner.count; ++j) {
+      if constexpr (kStream) {
+        StreamCopy(target, source, bytes);
+      } else {
+        std::memcpy(target, source, bytes);
+      }
+      source += inner.from;
+      target += inner.into;
+    }
+  }
+}
+
 }  // namespace
+
+void GatherHead(const Plane& plane, const PlaneView& view, uint32_t layer_index, uint32_t head,
+                std::span<const PositionMap::Entry> entries, std::byte* rows) {
+  CopyHead<true>(plane, view, layer_index, head, entries, rows);
+}
+
+void ScatterHead(const Plane& plane, const PlaneView& view, uint32_t layer_index, uint32_t head,
+                 std::span<const PositionMap::Entry> entries, const std::byte* rows) {
+  // CopyHead<false> only reads what `rows` points to.
+  CopyHead<false>(plane, view, layer_index, head, entries, const_cast<std::byte*>(rows));
+}
+
+std::vector<PairedRun> PairRuns(const PositionMap& from, const PositionMap& into) {
+  CAIRN_CHECK(from.count() == into.count());
+  std::vector<PairedRun> runs;
+  for (uint64_t first = 0; first < from.count();) {
+    const uint64_t run =
+        std::min(RunLength(from.entries(), first), RunLength(into.entries(), first));
+    runs.push_back({from.entries()[first], into.entries()[first], run});
+    first += run;
+  }
+  return runs;
+}
+
+void CopySlice(const Plane& plane, const PlaneView& from, const PlaneView& into,
+               uint32_t layer_index, std::span<const PairedRun> runs, bool stream) {
+  for (const PairedRun& run : runs) {
+    const RowsAt source = RowsOf(plane, from, layer_index, run.from);
+    const RowsAt target = RowsOf(plane, into, layer_index, run.into);
+    if (source.element_stride != 0 || target.element_stride != 0) {
+      CopyElements(plane, source, target, run.count);
+    } else if (stream) {
+      CopyRun<true>(plane, source, target, run.count);
+    } else {
+      CopyRun<false>(plane, source, target, run.count);
+    }
+  }
+  if (stream) StreamEnd();
+}
 
 PositionMap::PositionMap(const GroupView& view, uint64_t begin, uint64_t count) {
   CAIRN_CHECK(begin >= view.position);
@@ -137,16 +262,16 @@ PositionMap::PositionMap(const GroupView& view, uint64_t begin, uint64_t count) 
 
 void GatherSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
                  const PositionMap& map, std::byte* into) {
-  CopySlice<true>(plane, view, layer_index, map, into, map.count(), 0);
+  CopyCanonical<true>(plane, view, layer_index, map, into, map.count(), 0);
 }
 
 void ScatterSlice(const Plane& plane, const PlaneView& view, uint32_t layer_index,
                   const PositionMap& map, const std::byte* from, uint64_t from_count,
                   uint64_t from_first) {
   CAIRN_CHECK(from_first + map.count() <= from_count);
-  // CopySlice<false> only reads what `canonical` points to.
-  CopySlice<false>(plane, view, layer_index, map, const_cast<std::byte*>(from), from_count,
-                   from_first);
+  // CopyCanonical<false> only reads what `canonical` points to.
+  CopyCanonical<false>(plane, view, layer_index, map, const_cast<std::byte*>(from), from_count,
+                       from_first);
 }
 
 void ScatterTurned(const Plane& plane, const PlaneView& view, uint32_t layer_index,

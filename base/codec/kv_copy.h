@@ -47,6 +47,25 @@ void ScatterSlice(const Plane& plane, const PlaneView& view, uint32_t layer_inde
                   const PositionMap& map, const std::byte* from, uint64_t from_count,
                   uint64_t from_first);
 
+// The same for one head alone: rows of the places `entries`, which follow each other in `rows`.
+void GatherHead(const Plane& plane, const PlaneView& view, uint32_t layer_index, uint32_t head,
+                std::span<const PositionMap::Entry> entries, std::byte* rows);
+void ScatterHead(const Plane& plane, const PlaneView& view, uint32_t layer_index, uint32_t head,
+                 std::span<const PositionMap::Entry> entries, const std::byte* rows);
+
+// Positions whose places follow each other in both of two views.
+struct PairedRun {
+  PositionMap::Entry from{}, into{};  // The places of the first.
+  uint64_t count = 0;
+};
+// REQUIRES: both have the same number of positions.
+std::vector<PairedRun> PairRuns(const PositionMap& from, const PositionMap& into);
+
+// view -> view, all heads of the runs' positions; the memories do not overlap. `stream`: the slice
+// is part of a copy that is larger than the caches (stream_copy.h).
+void CopySlice(const Plane& plane, const PlaneView& from, const PlaneView& into,
+               uint32_t layer_index, std::span<const PairedRun> runs, bool stream);
+
 // Rows of all heads of `count` positions, from the map's entry `first` on, whose places in the view
 // follow each other.
 struct RowRun {

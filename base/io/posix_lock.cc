@@ -2,17 +2,15 @@
 #include "base/io/posix_lock.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <vector>
 
 #include "base/core/check.h"
-#include "base/core/mutex.h"
+#include "base/io/child_closes.h"
 #include "base/io/lock_holder.h"
 #include "base/io/os_error.h"
 #include "base/io/own_fd.h"
@@ -56,46 +54,11 @@ pid_t Holder(const PosixPlace& place, const OwnFd& fd) {
   return LockHolder(file, place.name.substr(place.name.rfind('/') + 1));
 }
 
-// The descriptors of all locks of the process. Never destroyed, since a fork may come at any time;
-// there from the first lock on.
-class LockFiles {
- public:
-  static LockFiles& Get() {
-    static auto* const files = new LockFiles;
-    return *files;
-  }
-  void Add(const OwnFd* fd) {
-    const MutexLock lock(&mutex_);
-    files_.push_back(fd);
-  }
-  void Remove(const OwnFd* fd) {
-    const MutexLock lock(&mutex_);
-    std::erase(files_, fd);
-  }
-
- private:
-  LockFiles() { pthread_atfork(BeforeFork, InParent, InChild); }
-
-  // The mutex is held over the fork, from one function to another.
-  static void BeforeFork() CAIRN_NO_THREAD_SAFETY_ANALYSIS { Get().mutex_.Lock(); }
-  static void InParent() CAIRN_NO_THREAD_SAFETY_ANALYSIS { Get().mutex_.Unlock(); }
-  static void InChild() CAIRN_NO_THREAD_SAFETY_ANALYSIS {
-    for (const OwnFd* fd : Get().files_) {
-      if (fd->IsOurs()) close(fd->get());
-    }
-    Get().files_.clear();
-    Get().mutex_.Unlock();
-  }
-
-  Mutex mutex_;
-  std::vector<const OwnFd*> files_ CAIRN_GUARDED_BY(mutex_);
-};
-
 class PosixLock final : public FileLock {
  public:
   PosixLock(std::string path, PosixPlace place, OwnFd fd)
       : path_(std::move(path)), place_(std::move(place)), owner_(getpid()), fd_(std::move(fd)) {
-    LockFiles::Get().Add(&fd_);
+    CloseInChildren(&fd_);
   }
   // In a child made by a bare system call the open file may still be shared: so it is unlocked, not
   // only closed.
@@ -104,7 +67,7 @@ class PosixLock final : public FileLock {
       static_cast<void>(fd_.Release());  // The fork closed it.
       return;
     }
-    LockFiles::Get().Remove(&fd_);
+    StopClosingInChildren(&fd_);
     if (fd_.IsOurs()) Unlock(fd_.get());
   }
   // The lock went with the descriptor, if that was closed.

@@ -5,7 +5,7 @@
 // flock() serves; testing then takes a shared lock for an instant.
 //
 // A child of fork() shares the open file, and would keep the lock for as long as it lives, though
-// the process that took it is dead. So the child's copies are closed as soon as it exists.
+// the process that took it is dead. So the child's copies are closed (child_closes.h).
 #pragma once
 
 #include <memory>

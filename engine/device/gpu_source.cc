@@ -24,7 +24,8 @@ constexpr uint64_t kRowsAt = (kGpuGatherStrips * kTold + gpu::kDeviceAlignment -
 // The content of one room. Returns the room when nothing uses it any more.
 class GpuSource::Batch {
  public:
-  explicit Batch(const GpuSource* source) : source_(*source) {}
+  Batch(const GpuSource* source, const std::function<void(const Rows&)>* take)
+      : source_(*source), take_(*take) {}
   ~Batch() { ReturnRoom(); }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
@@ -46,7 +47,7 @@ class GpuSource::Batch {
     const PlaneView& plane_view = view.planes[slice.plane];
     const uint64_t bytes = rows * plane.row_bytes;
     if (staged_.bytes == 0) {
-      CAIRN_ASSIGN_OR_RETURN(staged_, source_.pool_->Take(kRowsAt + bytes));
+      CAIRN_ASSIGN_OR_RETURN(staged_, source_.port_.rows.Take(kRowsAt + bytes));
       rows_end_ = kRowsAt;
     }
     const uint32_t index = source_.views_->IndexOf(slice.group, slice.plane);
@@ -56,8 +57,8 @@ class GpuSource::Batch {
         plane_view.layer_bases[slice.layer] + static_cast<int64_t>(head) * plane_view.head_stride,
         staged_.on_device + rows_end_, source_.views_->View(index), index,
         gpu::DescribeRows(view, begin, begin, begin + rows)));
-    std::byte* const into = slice.into + (head * slice.count + first) * plane.row_bytes;
-    strips_.push_back({into, rows_end_, bytes, slice.group});
+    strips_.push_back(
+        {{.slice = &slice, .head = head, .first = first, .count = rows}, rows_end_, bytes});
     rows_end_ = std::min(AlignUp(rows_end_ + bytes, uint64_t{gpu::kLargestUnit}), staged_.bytes);
     return Status::Ok();
   }
@@ -88,13 +89,15 @@ class GpuSource::Batch {
       CAIRN_RETURN_IF_ERROR(source_.waits_.For(staged_.copied, io::kNoDeadline));
     }
     for (size_t i = 0; i < strips_.size(); ++i) {
-      const Strip& strip = strips_[i];
+      Strip& strip = strips_[i];
       if (Faults()[i] != gpu::Fault::kNone && CAIRN_KEPT(kGpuFaults)) {
         return Status(StatusCode::kInvalidArgument,
-                      "kv view: group " + std::to_string(source_.view_.groups[strip.group].group) +
+                      "kv view: group " +
+                          std::to_string(source_.view_.groups[strip.rows.slice->group].group) +
                           ": the table on the device leads out of its blocks");
       }
-      std::memcpy(strip.into, staged_.pinned + strip.rows_at, strip.bytes);
+      strip.rows.bytes = {staged_.pinned + strip.rows_at, strip.bytes};
+      take_(strip.rows);
     }
     ReturnRoom();
     return Status::Ok();
@@ -102,10 +105,9 @@ class GpuSource::Batch {
 
  private:
   struct Strip {
-    std::byte* into = nullptr;
+    Rows rows{};
     uint64_t rows_at = 0;  // In the room.
     uint64_t bytes = 0;
-    size_t group = 0;
   };
   gpu::StripToGather* Strips() const {
     return reinterpret_cast<gpu::StripToGather*>(staged_.pinned);
@@ -115,93 +117,72 @@ class GpuSource::Batch {
                                          kGpuGatherStrips * sizeof(gpu::StripToGather));
   }
   void ReturnRoom() {
-    if (staged_.bytes != 0) source_.pool_->Return(std::exchange(staged_, {}));
+    if (staged_.bytes != 0) source_.port_.rows.Return(std::exchange(staged_, {}));
     strips_.clear();
   }
 
   const GpuSource& source_;
+  const std::function<void(const Rows&)>& take_;
   DeviceStaging::Buffers staged_{};
   uint64_t rows_end_ = 0;  // In the room.
   std::vector<Strip> strips_;
 };
 
-Status GpuSource::Add(const Slice& slice, Batch* next, Batch* flying) const {
-  const Plane& plane = model_.groups[view_.groups[slice.group].group].planes[slice.plane];
-  for (uint32_t head = 0; head < plane.heads; ++head) {
-    for (uint64_t first = 0; first < slice.count;) {
-      const uint64_t rows = std::min(next->RowsLeft(plane.row_bytes), slice.count - first);
-      if (rows == 0) {
-        CAIRN_RETURN_IF_ERROR(next->Launch());
-        CAIRN_RETURN_IF_ERROR(flying->Collect());
-        next->Swap(flying);
-        continue;
-      }
-      CAIRN_RETURN_IF_ERROR(next->Add(slice, head, first, rows));
-      first += rows;
-    }
-  }
-  return Status::Ok();
-}
-
 Status GpuSource::Prepare() {
   if (views_ != nullptr) return Status::Ok();
-  CAIRN_ASSIGN_OR_RETURN(views_, GpuViews::Make(&waits_, views_pool_, model_, view_, KvUse::kAppend,
-                                                [] { return Status::Ok(); }));
+  CAIRN_ASSIGN_OR_RETURN(views_, GpuViews::Make(&waits_, &port_.views, model_, view_,
+                                                KvUse::kAppend, [] { return Status::Ok(); }));
   return Status::Ok();
 }
 
 Status GpuSource::Gather(std::span<const Slice> slices) const {
-  Batch next(this), flying(this);
-  for (const Slice& slice : slices) CAIRN_RETURN_IF_ERROR(Add(slice, &next, &flying));
+  return Gather(slices, [&](const Rows& rows) {
+    const Slice& slice = *rows.slice;
+    const uint32_t row_bytes =
+        model_.groups[view_.groups[slice.group].group].planes[slice.plane].row_bytes;
+    std::memcpy(slice.into + (rows.head * slice.count + rows.first) * row_bytes, rows.bytes.data(),
+                rows.bytes.size());
+  });
+}
+
+Status GpuSource::Gather(std::span<const Slice> slices,
+                         const std::function<void(const Rows&)>& take) const {
+  Batch next(this, &take), flying(this, &take);
+  const auto add = [&](const Slice& slice) -> Status {
+    const Plane& plane = model_.groups[view_.groups[slice.group].group].planes[slice.plane];
+    for (uint32_t head = 0; head < plane.heads; ++head) {
+      for (uint64_t first = 0; first < slice.count;) {
+        const uint64_t rows = std::min(next.RowsLeft(plane.row_bytes), slice.count - first);
+        if (rows == 0) {
+          CAIRN_RETURN_IF_ERROR(next.Launch());
+          CAIRN_RETURN_IF_ERROR(flying.Collect());
+          next.Swap(&flying);
+          continue;
+        }
+        CAIRN_RETURN_IF_ERROR(next.Add(slice, head, first, rows));
+        first += rows;
+      }
+    }
+    return Status::Ok();
+  };
+  for (const Slice& slice : slices) CAIRN_RETURN_IF_ERROR(add(slice));
   if (!next.empty()) CAIRN_RETURN_IF_ERROR(next.Launch());
   CAIRN_RETURN_IF_ERROR(flying.Collect());
   return next.Collect();
 }
 
-// ---------------------------------------------------------------- the GPUs of a store
-
-struct GpuSources::Port {
-  Port(const Gpu& of, const io::World& world)
-      : gpu(of),
-        waits(of.device(), world.scheduler),
-        views(&waits,
-              {.bytes = kGpuStagingBytes, .kept_bytes = kGpuStagingKeptBytes, .kept = kGpuSlots}),
-        rows(&waits, {.bytes = kGpuGatherBytes,
-                      .kept_bytes = kGpuGatherBytes,
-                      .kept = kGpuGatherRoomsShare * world.scheduler->Cores()}) {}
-  const Gpu gpu;
-  const GpuWaits waits;
-  DeviceStaging views, rows;
-};
-
-GpuSources::GpuSources(std::span<const Gpu> gpus, const io::World& world) {
-  for (const Gpu& gpu : gpus) ports_.push_back(std::make_unique<Port>(gpu, world));
-}
-
-GpuSources::~GpuSources() = default;
-
-Result<std::shared_ptr<GpuSource>> GpuSources::Open(const ModelSpec& model, const KvView& view,
-                                                    uintptr_t ready) {
-  const auto port = std::find_if(ports_.begin(), ports_.end(), [&](const auto& one) {
-    return one->gpu.ordinal() == view.device;
-  });
-  if (view.memory != MemoryKind::kCuda || port == ports_.end()) {
-    return Status(StatusCode::kInvalidArgument, std::string("kv view: memory is ") +
-                                                    MemoryKindName(view.memory) + ", device is " +
-                                                    std::to_string(view.device) +
-                                                    "; the store has no such GPU (Options::gpus)");
-  }
-  const auto source = std::shared_ptr<GpuSource>(
-      new GpuSource(&(*port)->waits, &(*port)->views, &(*port)->rows, model, view));
+Result<std::shared_ptr<GpuSource>> GpuSource::Make(GpuPort* port, const ModelSpec& model,
+                                                   const KvView& view, uintptr_t ready,
+                                                   const std::string& call) {
+  const auto source = std::shared_ptr<GpuSource>(new GpuSource(port, model, view, call));
   CAIRN_RETURN_IF_ERROR(source->ready_.Adopt(ready));
   return source;
 }
 
-void GpuSources::Clear() {
-  for (const auto& port : ports_) {
-    port->views.Clear();
-    port->rows.Clear();
-  }
+Result<std::shared_ptr<GpuSource>> GpuSources::Open(const ModelSpec& model, const KvView& view,
+                                                    uintptr_t ready) {
+  CAIRN_ASSIGN_OR_RETURN(GpuPort * port, ports_.Find(view, "the store", "Options::gpus"));
+  return GpuSource::Make(port, model, view, ready, "append");
 }
 
 }  // namespace cairn::engine

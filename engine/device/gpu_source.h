@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,7 +19,7 @@
 #include "base/io/world.h"
 #include "cairn/gpu.h"
 #include "cairn/kv_view.h"
-#include "engine/device/device_staging.h"
+#include "engine/device/gpu_ports.h"
 #include "engine/device/gpu_ready.h"
 #include "engine/device/gpu_views.h"
 
@@ -36,6 +37,20 @@ class GpuSource {
     uint64_t begin = 0, count = 0;
     std::byte* into = nullptr;
   };
+  // Rows of one head, of positions from `first` of the slice on, which follow each other in pinned
+  // memory. It is used again when the call returns.
+  struct Rows {
+    const Slice* slice = nullptr;
+    uint32_t head = 0;
+    uint64_t first = 0, count = 0;
+    std::span<const std::byte> bytes{};
+  };
+
+  // Takes a (validated) view of the port's memory, and an event (GpuReady). The model, the view's
+  // arrays and the port outlive the source. `call` is named in errors.
+  static Result<std::shared_ptr<GpuSource>> Make(GpuPort* port, const ModelSpec& model,
+                                                 const KvView& view, uintptr_t ready,
+                                                 const std::string& call);
 
   // Whether the caller's memory may be read, and waiting for it.
   GpuReady& ready() { return ready_; }
@@ -45,23 +60,16 @@ class GpuSource {
   // REQUIRES: it is prepared. kInvalidArgument: a table on the device points outside the view.
   // Whatever it returns, nothing reads the caller's memory for this call any more.
   Status Gather(std::span<const Slice> slices) const;
+  // The same, but rows go to `take` instead of Slice::into.
+  Status Gather(std::span<const Slice> slices, const std::function<void(const Rows&)>& take) const;
 
  private:
-  friend class GpuSources;
   class Batch;
-  GpuSource(const GpuWaits* waits, DeviceStaging* views_pool, DeviceStaging* pool,
-            const ModelSpec& model, const KvView& view)
-      : waits_(*waits),
-        views_pool_(views_pool),
-        pool_(pool),
-        model_(model),
-        view_(view),
-        ready_(waits, "append") {}
-  Status Add(const Slice& slice, Batch* next, Batch* flying) const;
+  GpuSource(GpuPort* port, const ModelSpec& model, const KvView& view, const std::string& call)
+      : port_(*port), waits_(port->waits), model_(model), view_(view), ready_(&waits_, call) {}
 
+  GpuPort& port_;
   const GpuWaits& waits_;
-  DeviceStaging* const views_pool_;
-  DeviceStaging* const pool_;
   const ModelSpec& model_;
   const KvView view_;  // Its arrays are the caller's.
   GpuReady ready_;
@@ -71,22 +79,16 @@ class GpuSource {
 // The GPUs of a store. Nothing of a device is taken before the first append from it.
 class GpuSources {
  public:
-  GpuSources(std::span<const Gpu> gpus, const io::World& world);
-  ~GpuSources();
-  GpuSources(const GpuSources&) = delete;
-  GpuSources& operator=(const GpuSources&) = delete;
+  GpuSources(std::span<const Gpu> gpus, const io::World& world) : ports_(gpus, world.scheduler) {}
 
-  // Takes a (validated) view of GPU memory, and an event (GpuReady). The model, and the view's
-  // arrays, outlive the source. Takes no memory of the device. kInvalidArgument: the store has no
-  // such GPU; see GpuReady.
+  // As GpuSource::Make. kInvalidArgument: the store has no such GPU; see GpuReady.
   Result<std::shared_ptr<GpuSource>> Open(const ModelSpec& model, const KvView& view,
                                           uintptr_t ready);
-  // At the end of the store, which handles may outlive by far: frees the kept buffers.
-  void Clear();
+  // At the end of the store.
+  void Clear() { ports_.Clear(); }
 
  private:
-  struct Port;
-  std::vector<std::unique_ptr<Port>> ports_;
+  GpuPorts ports_;
 };
 
 }  // namespace cairn::engine

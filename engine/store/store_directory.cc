@@ -7,6 +7,7 @@
 #include "base/core/check.h"
 #include "base/core/text.h"
 #include "base/io/file_util.h"
+#include "base/io/shared_area.h"
 #include "base/io/volume.h"
 #include "engine/config/constants.h"
 #include "engine/follow/hint.h"
@@ -27,7 +28,7 @@ bool IsOurs(const std::string& name) {
          name == kHintFile || name == kLogDirectory || name == kTableDirectory ||
          name == kLostDirectory || name == kDigestsFile || name == "DIGESTS.tmp" ||
          name == kDefaultsFile || name == "DEFAULTS.tmp" || name == "probe.tmp" ||
-         name == "OPTIONS.tmp";
+         name == "OPTIONS.tmp" || io::IsAreaName(name);
 }
 
 // A link in the place of a file is refused where the file is opened. Here it is refused before

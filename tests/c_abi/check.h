@@ -80,6 +80,8 @@ void TestRestores(const char* directory);
 void TestBatches(const char* directory);
 void TestFind(const char* directory);
 void TestBlend(const char* directory);
+void TestSharedMemory(const char* directory);
+void TestSlots(const char* directory);
 void TestObjects(const char* directory);
 void TestCare(const char* directory);
 void TestExport(const char* directory);

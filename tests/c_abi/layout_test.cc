@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "cairn/c.h"
+#include "cairn/copy_kv.h"
 #include "cairn/export.h"
 #include "cairn/find.h"
 #include "cairn/gpu.h"
 #include "cairn/kv_buffer.h"
+#include "cairn/kv_slots.h"
 #include "cairn/objects.h"
 #include "cairn/shadow_session.h"
 #include "cairn/sparse.h"
@@ -74,6 +76,13 @@ SAME(CAIRN_PLANE_STATE, PlaneRole::kState);
 SAME(CAIRN_PLANE_OPAQUE, PlaneRole::kOpaque);
 SAME(CAIRN_SEALED_LOSSLESS, SealedAs::kLossless);
 SAME(CAIRN_SEALED_INT8, SealedAs::kInt8);
+SAME(CAIRN_SLOT_FREE, SlotState::kFree);
+SAME(CAIRN_SLOT_FILLING, SlotState::kFilling);
+SAME(CAIRN_SLOT_FILLED, SlotState::kFilled);
+SAME(CAIRN_SLOT_APPENDING, SlotState::kAppending);
+SAME(CAIRN_SLOT_RESTORING, SlotState::kRestoring);
+SAME(CAIRN_SLOT_EMPTYING, SlotState::kEmptying);
+SAME(CAIRN_SLOT_LEFT, SlotState::kLeft);
 SAME(CAIRN_RETENTION_ALL, Retention::kAll);
 SAME(CAIRN_RETENTION_WINDOW, Retention::kWindow);
 SAME(CAIRN_RETENTION_CHUNK_LOCAL, Retention::kChunkLocal);
@@ -201,6 +210,8 @@ LAST(cairn_export_options, replace, 40);
 LAST(cairn_import_options, model, 32);
 LAST(cairn_forest_options, replace, 24);
 LAST(cairn_forest_info, file_bytes, 40);
+LAST(cairn_copy_kv_options, timeout_ns, 24);
+LAST(cairn_slot_counts, strange, 104);
 #undef LAST
 
 // Fields in the middle of the structs that every program fills, and those that never grow.

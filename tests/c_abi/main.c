@@ -91,6 +91,7 @@ static const struct {
     {"find", TestFind},     {"objects", TestObjects},   {"care", TestCare},
     {"gpu", TestGpu},       {"sparse", TestSparse},     {"sparse_calls", TestSparseCalls},
     {"shadow", TestShadow}, {"blend", TestBlend},       {"export", TestExport},
+    {"shared_memory", TestSharedMemory}, {"slots", TestSlots},
 };
 
 int main(int argc, char** argv) {

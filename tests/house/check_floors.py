@@ -44,7 +44,7 @@ BELOW_ENGINE = BASE + [SHADOW, "wal", "sstable", "gpu"]
 # The floors inside of engine/, from the lowest up; those in one row do not include each other. No source file
 # lies in engine/ itself.
 ENGINE_ROWS = [["engine/config"], ["engine/tree/memory"],
-               ["engine/tree/ops", "engine/tree/records", "engine/device", "engine/manifest"],
+               ["engine/tree/ops", "engine/tree/records", "engine/device", "engine/manifest", "engine/slots"],
                ["engine/commit"], ["engine/restore/plan"], ["engine/restore/gpu"], ["engine/restore"], ["engine/find"],
                ["engine/background", "engine/blend", "engine/follow", "engine/metrics", "engine/objects", "engine/sessions/sparse"],
                ["engine/sessions/shadow"], ["engine/store"], ["engine/exchange"]]

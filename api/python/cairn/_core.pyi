@@ -701,6 +701,80 @@ class GpuMemory:
     def copy_out(self, host: Any, offset: int = 0) -> None:
         """From bytes from `offset` on to contiguous, writable host memory."""
 
+class SharedMemory:
+    """
+    Memory that several processes of a host see.
+
+    The process with the store creates it and sends its address to others, which map it. It is gone
+    with the last process that has it, however that ends. docs/processes.md.
+    """
+
+    @staticmethod
+    def create(directory: str, bytes: int) -> SharedMemory:
+        """
+        An area of zeros; processes find it in `directory`, usually the store's.
+
+        Takes all of its memory, and blocks for that. Raises InvalidArgument, NotFound (no such
+        directory), OutOfMemory, Locked and IoError.
+        """
+
+    @staticmethod
+    def map(address: str) -> SharedMemory:
+        """
+        The area with this address, of a process of the same user.
+
+        Raises InvalidArgument (no address), NotFound (its creator has ended, or is on another host),
+        Conflict (an old address), DeadlineExceeded (no answer for ten seconds), OutOfMemory, IoError.
+        """
+
+    @property
+    def address(self) -> str:
+        """
+        For SharedMemory.map in other processes; to be kept as a password is.
+        """
+
+    @property
+    def bytes(self) -> numpy.typing.NDArray[numpy.uint8]:
+        """
+        All of it, as a numpy array that shares the memory and keeps it mapped. Empty in a child
+        of fork(), which may not touch arrays that were made before.
+        """
+
+    @property
+    def is_creator(self) -> bool: ...
+
+    @property
+    def mapped(self) -> int:
+        """By its creator: how many times it was mapped; else 0."""
+
+    @property
+    def refused(self) -> int:
+        """By its creator: how many times somebody asked in vain; else 0."""
+
+class KvCopier:
+    """
+    Copies KV rows from views of one model to views of another.
+
+    Both are the same model, or parts of it (ModelSpec.logical): what both hold is copied. gpus: those
+    whose memory views may name. Raises ModelMismatch naming what differs, InvalidArgument.
+    """
+
+    def __init__(self, from_: ModelSpec | Model, to: ModelSpec | Model, *, gpus: Sequence[Gpu] = ()) -> None: ...
+
+    def copy(self, from_: KvView | KvBuffer, to: KvView | KvBuffer, *, gpu_ready: int = 0, timeout: float | None = None) -> int:
+        """
+        Copies the rows of all positions of `from_`; how many bytes that were.
+
+        Every position of each group of `from_` lies in `to`. At most one view is of GPU memory.
+        gpu_ready: a cudaEvent_t behind which that may be used; timeout: seconds to wait for it. Raises
+        InvalidArgument, DeadlineExceeded, Corruption (a table on the device changed), IoError.
+        """
+
+def copy_kv(model: ModelSpec | Model, from_: KvView | KvBuffer, to: KvView | KvBuffer, *, gpus: Sequence[Gpu] = (), gpu_ready: int = 0, timeout: float | None = None) -> int:
+    """
+    One copy between views of a model: KvCopier(model, model, gpus=gpus).copy(from_, to).
+    """
+
 class Ticket:
     """
     One asynchronous call.

@@ -18,6 +18,7 @@ NB_MODULE(_core, module) {
   python::BindState(module);
   python::BindKv(module);
   python::BindGpu(module);
+  python::BindSharedMemory(module);
   python::BindTicket(module);
   python::BindEvents(module);
   python::BindStore(module);

@@ -5,28 +5,16 @@
 #include <utility>
 
 #include "base/core/check.h"
+#include "engine/device/gpu_ports.h"
 
 namespace cairn::engine {
-
-namespace {
-
-// One warp for each frame.
-uint32_t FramesOfLaunch(const Gpu& gpu) {
-  const uint32_t all = gpu.device()->info().processors;
-  const uint32_t share = (all - 1) / kGpuProcessorsShare + 1;
-  const uint32_t processors =
-      gpu.options().processors_max == 0 ? share : std::min(gpu.options().processors_max, all);
-  return std::max<uint32_t>(1, processors * gpu::kWarpsOfProcessor / kGpuSlots);
-}
-
-}  // namespace
 
 GpuTarget::GpuTarget(const Gpu& gpu, const io::World& world, uint64_t bytes_max,
                      uint64_t keep_bytes, MemoryBudget* budget)
     : gpu_(gpu),
       budget_(budget),
       keep_bytes_(keep_bytes),
-      frames_of_launch_(FramesOfLaunch(gpu)),
+      frames_of_launch_(WarpsOfLaunch(gpu, kGpuSlots)),  // One warp for each frame.
       waits_(gpu.device(), world.scheduler),
       ring_(&waits_),
       staging_(&waits_,
