@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Property: each block of code in docs/engines.md runs as it stands: one behind the other, and in other processes."""
 
+import json
 import os
 import pathlib
 import re
@@ -25,7 +26,8 @@ PAGE = "docs/engines.md"
 SHOWN = {"transformers in ten lines": ["python", "python"], "Documents that stand elsewhere": ["python"],
          "Documents that stand elsewhere, in vLLM": ["python"],
          "vLLM in ten lines": ["sh", "python", "sh"],
-         "What a request may say": ["sh"], "LMCache in ten lines": ["sh"]}
+         "What a request may say": ["sh"], "LMCache in ten lines": ["sh"],
+         "llama.cpp in ten lines": ["python"], "Slots of llama-server": ["sh"]}
 STORED_SECONDS = 5  # LMCache's server stores behind its answers, and says nowhere when.
 ENDED_SECONDS = 60  # Until its process is gone, behind a SIGKILL.
 
@@ -154,3 +156,50 @@ def test_the_quick_start_for_lmcache(folder):
         said = server.complete({"prompt": OwnLlama.heldout.read_text()[:3000], "tokens": 4})
         time.sleep(STORED_SECONDS)
     assert objects_in(folder / "kv.store") == len(said["prompt"]) // 256 == 3  # A chunk has 256 tokens.
+
+
+def test_the_quick_start_for_llama_cpp(exported, folder):
+    (folder / "model.gguf").symlink_to(exported.gguf)
+    (block,) = blocks_of("llama.cpp in")
+    assert len([line for line in block.text.splitlines() if line]) <= 10
+    counted = block.text + "print(llm._ctx, llm.n_tokens, len(llm.tokenize(prompt.encode())))\n"
+    evaluated = "inner = llama_cpp.Llama.eval\nllama_cpp.Llama.eval = lambda llm, tokens: (print(len(tokens)), " \
+        "inner(llm, tokens))[1]\n"
+    first, again = (run(counted.replace("\n\n", "\n" + evaluated, 1), folder).splitlines() for _ in range(2))
+    assert int(first[0]) > 300 and again[0] == "1" and first[-2] == again[-2], (first, again)
+
+
+# The commands of the page are those of the package, and the server is the one of the wheel xllamacpp.
+LLAMA_COMMANDS = """
+cairn() { python -m cairn "$@"; }
+llama-server() { python "$TESTS/llama_slots_server.py" "$@"; }
+"""
+
+
+def test_slots_of_llama_server(exported, folder, own_llama):
+    (folder / "model.gguf").symlink_to(exported.gguf)
+    (commands,) = blocks_of("Slots of llama-server")
+    page = (ROOT / PAGE).read_text()
+    serve, call = re.findall(r"```bash\n(mkdir -p slots\n.*?|slots\(\) .*?)```", page, re.S)
+    ports = {"8080": str(vllm_server.free_port()), "8081": str(vllm_server.free_port())}
+    ids = ",".join(map(str, own_llama.encode(own_llama.heldout)[:400]))
+    script = f"""{LLAMA_COMMANDS}{serve}
+wait_for() {{ for _ in $(seq 300); do curl -s "$1" >/dev/null && return; sleep 0.2; done; exit 1; }}
+wait_for http://127.0.0.1:8080/health; wait_for http://127.0.0.1:8081/slots
+curl -s http://127.0.0.1:8080/completion -d '{{"prompt": [{ids}], "n_predict": 4, "temperature": 0, "id_slot": 0}}' >/dev/null
+{call}
+curl -s 'http://127.0.0.1:8080/slots/0?action=save' -d '{{"filename": "aside"}}' >/dev/null
+kill %2; wait %2
+python -c 'import os; os.rename("slots/aside", "slots/chat") if os.path.exists("slots/aside") else None'
+kill %1; wait %1 || true
+"""
+    for port, free in ports.items():
+        script = script.replace(f":{port}", f":{free}").replace(f"--port {port}", f"--port {free}")
+    done = subprocess.run(["bash", "-c", script], cwd=folder, text=True, capture_output=True, check=False,
+                          env=os.environ | {"TESTS": str(pathlib.Path(__file__).parent), "XDG_CACHE_HOME": str(folder),
+                                            "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"})
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [said.get("n_saved") or said["n_restored"] for said in answers] == [403, 403, 300], done
+    assert answers[0]["cairn"]["tokens"] == 403
+    with cairn.Store(folder / "chats.store") as store:
+        assert store.find_branch("chat").length == 403

@@ -102,8 +102,18 @@ def _digest_file(path, threads):
         os.close(file)
 
 
+def cache_directory():
+    """Where digests are remembered for those who have a store and not its path; made if it is not there."""
+    directory = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cairn"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        pass  # save() says what comes of that.
+    return directory
+
+
 class Digests:
-    """Digests of files, and what was found before, in the directory of a store.
+    """Digests of files, and what was found before, in the directory of a store or that of cache_directory().
 
     Nothing is written before save(): the directory may not be a store's yet.
     """
@@ -116,9 +126,13 @@ class Digests:
 
     def of(self, path, words=""):
         """A digest of `words` and of all files at `path`: their names and every byte. NoFiles, OSError."""
+        return self.of_files(files_of(path), words)
+
+    def of_files(self, files, words="", named=True):
+        """The same of these files; not named: of their bytes alone, in this order. OSError."""
         digest = hashlib.sha256(words.encode())
         with self._lock, concurrent.futures.ThreadPoolExecutor(THREADS) as threads:
-            for file in files_of(path):
+            for file in files:
                 identity = _identity(file.stat())
                 found = self._known.pop(identity, None)
                 settled = time.time_ns() - SETTLED_NS
@@ -127,7 +141,7 @@ class Digests:
                     self._saved = False
                 if max(identity[3:]) < settled:
                     self._known[identity] = found
-                digest.update(f"\0{file.name}\0{found}".encode())
+                digest.update(f"\0{file.name if named else ''}\0{found}".encode())
             while len(self._known) > REMEMBERED_MAX:
                 del self._known[next(iter(self._known))]
         return FORM + digest.hexdigest()

@@ -22,7 +22,7 @@ from transformers.cache_utils import Cache
 from . import _core, _earlier
 from ._errors import Conflict, Corruption, Error, InvalidArgument, InvalidState, ModelMismatch, NotFound, described
 from ._hf_blend import plan_for, run_plan
-from ._hf_branch import CacheBranch, agreement, check_on_conflict
+from ._cache_branch import CacheBranch, agreement, check_on_conflict
 from ._hf_layers import states_of
 from ._hf_model import known_model, model_spec
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The branch of a CairnCache: which ids it has, and up to where they and their KV are those of the cache."""
+"""The branch of a cache: which ids it has, and up to where they and their KV are those of the cache."""
 
 from ._errors import Conflict, InvalidArgument
 
@@ -80,11 +80,11 @@ class CacheBranch:
         self.kept = end
         self._see()
 
-    def append(self, ids, kv, end, sampler):
+    def append(self, ids, kv, end, sampler, metadata=None):
         """Appends ids, whose KV goes up to `end`."""
         self._check_unchanged()
         self.branch.append(ids, kv, exact=self._is_exact(end - 1), expected_length=len(self.ids),
-                           durability=self.durability, sampler=sampler)
+                           durability=self.durability, sampler=sampler, metadata=metadata)
         self.ids += ids
         self.kept = end
         self._see()
