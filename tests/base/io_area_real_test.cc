@@ -84,7 +84,14 @@ class Creator {
   Creator(const Creator&) = delete;
   Creator& operator=(const Creator&) = delete;
   const std::string& address() const { return address_; }
-  void Signal(int signal) const { kill(process_, signal); }
+  // All of its threads stand when this returns.
+  void Stop() const {
+    kill(process_, SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(process_, waitpid(process_, &status, WUNTRACED));
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  void GoOn() const { kill(process_, SIGCONT); }
   void End(int signal) {
     if (process_ == 0) return;
     kill(process_, signal);
@@ -156,9 +163,9 @@ TEST(AreaRealTest, AKilledCreatorLeavesItToOthersAndItsSocketToTheNextCreator) {
 TEST(AreaRealTest, AStoppedCreatorIsWaitedForAndThenGivenUp) {
   const TemporaryDirectory directory;
   Creator creator(directory.path());
-  creator.Signal(SIGSTOP);
+  creator.Stop();
   EXPECT_FAILS(Areas(30'000'000)->Map(creator.address()), StatusCode::kDeadlineExceeded);
-  creator.Signal(SIGCONT);
+  creator.GoOn();
   EXPECT_OK(Areas()->Map(creator.address()));
 }
 

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A llama-server in this process, out of the wheel xllamacpp, and its calls on slots."""
+"""A llama-server in this process, out of the wheel xllamacpp, and its calls on slots.
 
+As a program it takes options of llama-server, and runs until it is killed:
+
+  llama_slots_server.py -m GGUF --slot-save-path DIR --port PORT
+"""
+
+import argparse
 import json
+import signal
 import urllib.error
 import urllib.request
 
@@ -19,11 +26,11 @@ def post(url, path, **body):
 
 
 class Server:
-    def __init__(self, model, folder, slots=2, cache_type=None, context=2048, unified=None):
+    def __init__(self, model, folder, slots=2, cache_type=None, context=2048, unified=None, port=0):
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(model)
         parameters.slot_save_path = f"{folder}/"
-        parameters.n_ctx, parameters.n_parallel, parameters.port = context, slots, 0
+        parameters.n_ctx, parameters.n_parallel, parameters.port = context, slots, port
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
         parameters.warmup, parameters.verbosity, parameters.cache_ram_mib = False, 0, 0
         if cache_type is not None:
@@ -46,3 +53,18 @@ class Server:
 
     def close(self):
         del self._server
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-m", dest="model")
+    parser.add_argument("--slot-save-path")
+    parser.add_argument("--port", type=int)
+    arguments = parser.parse_args()
+    server = Server(arguments.model, arguments.slot_save_path.rstrip("/"), port=arguments.port)
+    signal.pause()
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

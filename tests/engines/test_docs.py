@@ -159,6 +159,7 @@ def test_the_quick_start_for_lmcache(folder):
 
 
 def test_the_quick_start_for_llama_cpp(exported, folder):
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is compiled: tools/test-engines --compiled")
     (folder / "model.gguf").symlink_to(exported.gguf)
     (block,) = blocks_of("llama.cpp in")
     assert len([line for line in block.text.splitlines() if line]) <= 10
@@ -169,37 +170,43 @@ def test_the_quick_start_for_llama_cpp(exported, folder):
     assert int(first[0]) > 300 and again[0] == "1" and first[-2] == again[-2], (first, again)
 
 
-# The commands of the page are those of the package, and the server is the one of the wheel xllamacpp.
-LLAMA_COMMANDS = """
-cairn() { python -m cairn "$@"; }
-llama-server() { python "$TESTS/llama_slots_server.py" "$@"; }
+# Commands of the page are those of the package, and the server is the one of the wheel xllamacpp.
+LLAMA_COMMANDS = """set -u
+cairn() { exec python -m cairn "$@"; }
+llama-server() { exec python "$TESTS/llama_slots_server.py" "$@"; }
+wait_for() { for _ in $(seq 600); do curl -s "$1" >/dev/null && return; sleep 0.1; done; exit 1; }
+trap 'kill $(jobs -p)' EXIT
 """
 
 
 def test_slots_of_llama_server(exported, folder, own_llama):
     (folder / "model.gguf").symlink_to(exported.gguf)
-    (commands,) = blocks_of("Slots of llama-server")
-    page = (ROOT / PAGE).read_text()
-    serve, call = re.findall(r"```bash\n(mkdir -p slots\n.*?|slots\(\) .*?)```", page, re.S)
-    ports = {"8080": str(vllm_server.free_port()), "8081": str(vllm_server.free_port())}
+    serve, call = re.findall(r"```bash\n(mkdir -p slots\n.*?|slots\(\) .*?)```", (ROOT / PAGE).read_text(), re.S)
     ids = ",".join(map(str, own_llama.encode(own_llama.heldout)[:400]))
     script = f"""{LLAMA_COMMANDS}{serve}
-wait_for() {{ for _ in $(seq 300); do curl -s "$1" >/dev/null && return; sleep 0.2; done; exit 1; }}
 wait_for http://127.0.0.1:8080/health; wait_for http://127.0.0.1:8081/slots
-curl -s http://127.0.0.1:8080/completion -d '{{"prompt": [{ids}], "n_predict": 4, "temperature": 0, "id_slot": 0}}' >/dev/null
+curl -s http://127.0.0.1:8080/completion -d '{{"prompt": [{ids}], "n_predict": 4, "temperature": 0, "id_slot": 0}}' >log
 {call}
-curl -s 'http://127.0.0.1:8080/slots/0?action=save' -d '{{"filename": "aside"}}' >/dev/null
-kill %2; wait %2
-python -c 'import os; os.rename("slots/aside", "slots/chat") if os.path.exists("slots/aside") else None'
-kill %1; wait %1 || true
+kill $(jobs -p); wait
 """
-    for port, free in ports.items():
+    for port in ("8080", "8081"):
+        free = str(vllm_server.free_port())
         script = script.replace(f":{port}", f":{free}").replace(f"--port {port}", f"--port {free}")
-    done = subprocess.run(["bash", "-c", script], cwd=folder, text=True, capture_output=True, check=False,
-                          env=os.environ | {"TESTS": str(pathlib.Path(__file__).parent), "XDG_CACHE_HOME": str(folder),
-                                            "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"})
+    environment = os.environ | {"TESTS": str(pathlib.Path(__file__).parent), "XDG_CACHE_HOME": str(folder),
+                                "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def bash(script):
+        return subprocess.run(["bash", "-c", script], cwd=folder, text=True, capture_output=True, check=False,
+                              env=environment)
+
+    done = bash(script)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [said.get("n_saved") or said["n_restored"] for said in answers] == [403, 403, 300], done
     assert answers[0]["cairn"]["tokens"] == 403
+    # The commands for files: of a slot that the branch has, at an earlier token.
+    (commands,) = blocks_of("Slots of llama-server")
+    get = "cairn() { python -m cairn \"$@\"; }\ncairn llama get chats.store chat slots/chat --model model.gguf\n"
+    done = bash(get + commands.text)
+    assert done.stdout.splitlines() == ["403 tokens", "403 tokens, 0 new", "300 tokens"], done
     with cairn.Store(folder / "chats.store") as store:
         assert store.find_branch("chat").length == 403

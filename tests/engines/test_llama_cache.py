@@ -10,13 +10,14 @@ import subprocess
 import sys
 import warnings
 
-import llama_cpp
 import numpy
 import pytest
 
 import cairn
 import cairn.llamacpp
 import llama_models
+
+llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is compiled: tools/test-engines --compiled")
 
 TEXT = (pathlib.Path(__file__).resolve().parents[2] / "tools/llama/data/heldout.txt").read_text()
 CONTEXT = 1024

@@ -185,6 +185,8 @@ TEST_F(CliLookTest, TheHelpTellsWhatIsSafeBesideAWriter) {
       {"verify", {"--all"}},
       {"compact", {}},
       {"checkpoint", {(root_ / "copy").string()}},
+      {"export", {"chat", (root_ / "chat.safetensors").string()}},
+      {"import", {"/dev/null"}},
       {"stat", {}},
       {"top", {"--count", "1"}},
       {"ls", {}},

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tests/support/test_seed.h"
+#include "tests/support/test_store.h"
 #include "tests/tools/run_tool.h"
 
 namespace cairn::testing {
@@ -34,7 +35,7 @@ class Program {
     int ends[2];
     EXPECT_EQ(0, pipe2(ends, O_CLOEXEC));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    const std::string path = std::string(CAIRN_BIN_DIR) + "/cairn-example-processes";
+    const std::string path = CAIRN_BIN_DIR "/cairn-example-processes";
     std::vector<char*> words = {const_cast<char*>(path.c_str())};
     for (std::string& argument : arguments) words.push_back(argument.data());
     words.push_back(nullptr);
@@ -85,13 +86,6 @@ using Lengths = std::map<uint64_t, uint64_t>;  // Of conversations.
 
 class ExampleProcessesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) / "cairn-example-processes-test";
-    fs::remove_all(directory_);
-    fs::create_directories(directory_);
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   std::string store() const { return directory_ / "store"; }
   std::string socket() const { return directory_ / "socket"; }
   std::unique_ptr<Program> NewOwner() const {
@@ -139,7 +133,8 @@ class ExampleProcessesTest : public ::testing::Test {
     }
   }
 
-  fs::path directory_;
+  const TempDirectory folder_;
+  const fs::path directory_ = folder_.path();
   Lengths saved_;
   int sockets_ = 0;
 };

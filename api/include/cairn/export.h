@@ -131,7 +131,7 @@ Result<ForestInfo> ExportForest(const Store& store, const std::string& path,
                                 const ExportProgress& progress = {});
 
 // Makes all branches of the file, as forks of each other where they were; they get their names at
-// the end, 4096 in one record. kAlreadyExists: a branch of one of the names exists.
+// the end, 256 in one record. kAlreadyExists: a branch of one of the names exists.
 Result<ForestInfo> ImportForest(Store& store, const std::string& path,
                                 const ExportProgress& progress = {});
 

@@ -729,9 +729,7 @@ class SharedMemory:
 
     @property
     def address(self) -> str:
-        """
-        For SharedMemory.map in other processes; to be kept as a password is.
-        """
+        """For SharedMemory.map in other processes; to be kept as a password is."""
 
     @property
     def bytes(self) -> numpy.typing.NDArray[numpy.uint8]:
@@ -1221,6 +1219,20 @@ class Store:
         InvalidArgument, OutOfMemory.
         """
 
+    def import_branch(self, path: object, *, name: str | None = None, namespace: str | None = None, model: Model | None = None) -> Branch:
+        """
+        Makes the branch of a file that Branch.export wrote, or continues the one that a part goes
+        on from. name, namespace: None is the file's. model: it must be of this one.
+        """
+
+    def export_forest(self, path: object, *, namespace: str | None = None, replace: bool = False) -> ForestInfo:
+        """
+        Writes all branches, or those of a namespace, without KV: one MessagePack file.
+        """
+
+    def import_forest(self, path: object) -> ForestInfo:
+        """Makes all branches of a file that export_forest wrote."""
+
 class PrefixHit:
     """
     What the store has of a prompt's beginning.
@@ -1630,6 +1642,22 @@ class SparseView:
         uint16. Waits for the copies, not for the stream: call it behind a strict fetch. Blocks.
         """
 
+class ForestInfo:
+    """What export_forest wrote, or import_forest made."""
+
+    @property
+    def models(self) -> int: ...
+
+    @property
+    def branches(self) -> int: ...
+
+    @property
+    def tokens(self) -> int:
+        """What branches share counts once."""
+
+    @property
+    def file_bytes(self) -> int: ...
+
 class Branch:
     """
     A named, movable head in the tree of conversations.
@@ -1786,6 +1814,12 @@ class Branch:
         Staging memory for so many positions from `length` on. Busy: there is none right now.
         """
 
+    def export(self, path: object, *, begin: int = 0, end: int | None = None, kv_begin: int | None = None, replace: bool = False) -> ExportInfo:
+        """
+        Writes the branch as a safetensors file (docs/export.md). begin: a part, whose KV begins at
+        kv_begin, one position earlier if that is None. AlreadyExists: the file, without replace.
+        """
+
     def build_shadow(self, spec: ShadowSpec = ..., *, group: int = 0, end: int | None = None) -> ShadowInfo:
         """
         Makes the shadow of the first `end` tokens where there is none. Blocks: reads the keys.
@@ -1841,6 +1875,35 @@ class Draft:
     def __enter__(self) -> object: ...
 
     def __exit__(self, type: object | None = None, value: object | None = None, traceback: object | None = None) -> None: ...
+
+class ExportInfo:
+    """
+    What Branch.export wrote.
+
+    snapshot_id names model, tokens and content spans up to end; base_snapshot_id, of a part, those up
+    to begin. kv_ends: how far KV reaches, one number a layer group.
+    """
+
+    @property
+    def snapshot_id(self) -> str: ...
+
+    @property
+    def base_snapshot_id(self) -> str: ...
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def kv_ends(self) -> list[int]: ...
+
+    @property
+    def kv_bytes(self) -> int: ...
+
+    @property
+    def file_bytes(self) -> int: ...
 
 class ShadowSpec:
     """

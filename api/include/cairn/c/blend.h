@@ -56,9 +56,9 @@ CAIRN_API const char* cairn_blend_match_name(cairn_blend_match match);
 // `source` on of the path that ends with the node. Never gets another field.
 typedef struct cairn_blend_segment {
   uint64_t begin, end;
-  uint64_t node;       // 0 of CAIRN_BLEND_MATCH_NONE.
-  uint64_t source;     // A position.
-  uint64_t match;      // A cairn_blend_match.
+  uint64_t node;    // 0 of CAIRN_BLEND_MATCH_NONE.
+  uint64_t source;  // A position.
+  uint64_t match;   // A cairn_blend_match.
   uint64_t digest[2];  // Not for callers.
 } cairn_blend_segment;
 // cairn::BlendStep. Never gets another field.
