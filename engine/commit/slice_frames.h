@@ -13,6 +13,7 @@
 // Pure; follows from plane and count alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,8 +24,8 @@
 
 namespace cairn::engine {
 
-// Raw bytes of a frame: it is gathered, packed and hashed while it lies in the second level of the
-// cache. Frames of half the size take 1 % more, since each has states and a model.
+// Raw bytes of a frame: it is gathered and packed while it lies in the second level of the cache.
+// Smaller frames take more, since each has states and a model (cairn-micro, codec/encode).
 inline constexpr uint64_t kPackedFrameBytes = 64u << 10;
 
 // Whether records keep this plane packed when they can: only 16-bit floats get smaller, and what
@@ -58,9 +59,13 @@ class SliceFrames {
 struct WantedOfSlice {
   uint32_t first_head = 0, end_head = 0;
   uint64_t first = 0, end = 0;
-  bool Has(const SliceFrames::Frame& frame) const {
-    return frame.first_head < end_head && frame.first_head + frame.heads > first_head &&
-           frame.first < end && frame.first + frame.positions > first;
+  bool empty() const { return first_head >= end_head || first >= end; }
+  // What a frame has of it.
+  WantedOfSlice In(const SliceFrames::Frame& frame) const {
+    return {.first_head = std::max(first_head, frame.first_head),
+            .end_head = std::min(end_head, frame.first_head + frame.heads),
+            .first = std::max(first, frame.first),
+            .end = std::min(end, frame.first + frame.positions)};
   }
 };
 

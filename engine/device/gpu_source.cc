@@ -10,6 +10,7 @@
 #include "base/core/check.h"
 #include "base/core/mutation.h"
 #include "engine/config/constants.h"
+#include "engine/device/two_rooms.h"
 
 namespace cairn::engine {
 
@@ -148,27 +149,9 @@ Status GpuSource::Gather(std::span<const Slice> slices) const {
 Status GpuSource::Gather(std::span<const Slice> slices,
                          const std::function<void(const Rows&)>& take) const {
   Batch next(this, &take), flying(this, &take);
-  const auto add = [&](const Slice& slice) -> Status {
-    const Plane& plane = model_.groups[view_.groups[slice.group].group].planes[slice.plane];
-    for (uint32_t head = 0; head < plane.heads; ++head) {
-      for (uint64_t first = 0; first < slice.count;) {
-        const uint64_t rows = std::min(next.RowsLeft(plane.row_bytes), slice.count - first);
-        if (rows == 0) {
-          CAIRN_RETURN_IF_ERROR(next.Launch());
-          CAIRN_RETURN_IF_ERROR(flying.Collect());
-          next.Swap(&flying);
-          continue;
-        }
-        CAIRN_RETURN_IF_ERROR(next.Add(slice, head, first, rows));
-        first += rows;
-      }
-    }
-    return Status::Ok();
-  };
-  for (const Slice& slice : slices) CAIRN_RETURN_IF_ERROR(add(slice));
-  if (!next.empty()) CAIRN_RETURN_IF_ERROR(next.Launch());
-  CAIRN_RETURN_IF_ERROR(flying.Collect());
-  return next.Collect();
+  return PassThroughRooms(model_, view_, slices, &next, &flying,
+                          [](Batch* room, const Slice& slice, uint32_t head, uint64_t first,
+                             uint64_t rows) { return room->Add(slice, head, first, rows); });
 }
 
 Result<std::shared_ptr<GpuSource>> GpuSource::Make(GpuPort* port, const ModelSpec& model,

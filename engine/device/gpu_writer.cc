@@ -7,6 +7,7 @@
 #include "base/core/align.h"
 #include "base/core/mutation.h"
 #include "engine/config/constants.h"
+#include "engine/device/two_rooms.h"
 
 namespace cairn::engine {
 
@@ -140,28 +141,11 @@ Status GpuWriter::Prepare() {
 Status GpuWriter::Scatter(std::span<const Slice> slices,
                           const std::function<void(const Rows&)>& give) const {
   Batch next(this), flying(this);
-  const auto add = [&](const Slice& slice) -> Status {
-    const Plane& plane = model_.groups[view_.groups[slice.group].group].planes[slice.plane];
-    for (uint32_t head = 0; head < plane.heads; ++head) {
-      for (uint64_t first = 0; first < slice.count;) {
-        const uint64_t rows = std::min(next.RowsLeft(plane.row_bytes), slice.count - first);
-        if (rows == 0) {
-          CAIRN_RETURN_IF_ERROR(next.Launch());
-          CAIRN_RETURN_IF_ERROR(flying.Collect());
-          next.Swap(&flying);
-          continue;
-        }
-        CAIRN_RETURN_IF_ERROR(
-            next.Add({.slice = &slice, .head = head, .first = first, .count = rows}, give));
-        first += rows;
-      }
-    }
-    return Status::Ok();
-  };
-  for (const Slice& slice : slices) CAIRN_RETURN_IF_ERROR(add(slice));
-  if (!next.empty()) CAIRN_RETURN_IF_ERROR(next.Launch());
-  CAIRN_RETURN_IF_ERROR(flying.Collect());
-  return next.Collect();
+  return PassThroughRooms(
+      model_, view_, slices, &next, &flying,
+      [&give](Batch* room, const Slice& slice, uint32_t head, uint64_t first, uint64_t rows) {
+        return room->Add({.slice = &slice, .head = head, .first = first, .count = rows}, give);
+      });
 }
 
 }  // namespace cairn::engine

@@ -59,8 +59,6 @@ class HostSink final : public RestoreSink {
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const OfRecord& of);
   Kept Keep(const PageName& name, uint64_t bytes);
   static size_t SliceIndex(const LayerCounts::Target& target, const KvLayout::Slice& slice);
-  static Status Unpack(const RecordSlice& slice, const Plane& plane, uint64_t count,
-                       std::span<std::byte> into);
   void PlaceSlice(LayerCounts::Target* target, const RecordPiece& piece, const LaneRange& range,
                   const KvLayout::Slice& slice, const std::byte* rows, const PositionMap& map);
   void SliceDone(LayerCounts::Target* target, const RecordPiece& piece,

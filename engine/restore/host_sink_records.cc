@@ -68,7 +68,7 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range, cons
     Kept kept;
     if (caches && bytes >= kPackedSliceBytesMin) kept = Keep(name, bytes);
     if (!kept.bytes.empty()) {
-      CAIRN_RETURN_IF_ERROR(Unpack(slice, plane, range.count, kept.bytes.span()));
+      CAIRN_RETURN_IF_ERROR(UnpackSlice(slice, plane, range.count, kept.bytes.span()));
       PlaceSlice(target, piece, range, slice.at, kept.bytes.data(), map);
       cache_->Insert(name, names.seal(), std::move(kept.bytes), kept.admission);
       return Status::Ok();
@@ -86,22 +86,6 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range, cons
 
 size_t HostSink::SliceIndex(const LayerCounts::Target& target, const KvLayout::Slice& slice) {
   return slice.layer * target.group->planes.size() + slice.plane;
-}
-
-// All rows of a slice.
-Status HostSink::Unpack(const RecordSlice& slice, const Plane& plane, uint64_t count,
-                        std::span<std::byte> into) {
-  if (slice.frames == nullptr) {
-    std::memcpy(into.data(), slice.rows, into.size());
-    return Status::Ok();
-  }
-  return VisitFrames(
-      slice, plane, count,
-      [&](const SliceFrames::Frame& frame, std::span<const std::byte> stored) -> Status {
-        const Status decoded =
-            DecodeFrame(frame.shape, stored, into.subspan(frame.offset, frame.shape.raw_bytes()));
-        return decoded.ok() ? decoded : slice.Damaged(decoded);
-      });
 }
 
 // `rows`: of all positions and heads of the range. `map`: of the wanted positions.
@@ -143,23 +127,22 @@ Status HostSink::PlacePacked(const LayerCounts::Target& target, const RecordPiec
   }
   const auto unpack = [&](const SliceFrames::Frame& frame,
                           std::span<const std::byte> stored) -> Status {
-    if (!wanted.Has(frame)) return Status::Ok();
+    const WantedOfSlice here = wanted.In(frame);
+    if (here.empty()) return Status::Ok();
     CAIRN_ASSIGN_OR_RETURN(const std::span<std::byte> raw, Room(room, frame.shape.raw_bytes()));
     if (const Status decoded = DecodeFrame(frame.shape, stored, raw); !decoded.ok()) {
       return slice.Damaged(decoded);
     }
-    const uint32_t first_head = std::max(wanted.first_head, frame.first_head);
-    const uint32_t end_head = std::min(wanted.end_head, frame.first_head + frame.heads);
-    const uint64_t first = std::max(wanted.first, frame.first);
-    const uint64_t end = std::min(wanted.end, frame.first + frame.positions);
-    const PositionMap map(*target.view, piece.Target(range.begin + first), end - first);
-    PlaceHeads(
-        target, {slice.layer, slice.at.plane, first_head}, end_head - first_head, map,
-        {.rows = raw.data() + (first_head - frame.first_head) * frame.positions * plane.row_bytes,
-         .count = frame.positions,
-         .first = first - frame.first,
-         .position = range.begin + first,
-         .shift = piece.shift});
+    const uint64_t rows_before = (here.first_head - frame.first_head) * frame.positions;
+    const PositionMap map(*target.view, piece.Target(range.begin + here.first),
+                          here.end - here.first);
+    PlaceHeads(target, {slice.layer, slice.at.plane, here.first_head},
+               here.end_head - here.first_head, map,
+               {.rows = raw.data() + rows_before * plane.row_bytes,
+                .count = frame.positions,
+                .first = here.first - frame.first,
+                .position = range.begin + here.first,
+                .shift = piece.shift});
     return Status::Ok();
   };
   return VisitFrames(slice, plane, range.count, unpack);

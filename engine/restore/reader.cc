@@ -211,17 +211,18 @@ Status Reader::TryItems(Attempt* attempt, uint64_t* places) {
 void Reader::ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) {
   const Delivered delivered = run->sink->delivered();
   const uint64_t cached_bytes = run->cached_bytes.load(std::memory_order_relaxed);
+  const uint64_t of_records = run->cached_record_bytes.load(std::memory_order_relaxed);
   const uint64_t frame_bytes = delivered.frame_bytes - cached_bytes - run->hits.pinned_bytes;
   uint64_t frames = 0;
   for (const OpenPiece& piece : run->open) frames += piece.missing;
-  item->result = {.begin = run->plan.begin,
-                  .end = run->plan.end,
-                  .kv_ends = std::move(run->plan.kv_ends),
-                  .bytes = delivered.bytes,
-                  .hot_bytes = run->hits.hot_bytes + cached_bytes + run->hits.cached_record_bytes +
-                               run->hits.pinned_bytes,
-                  .lossy_bytes = delivered.lossy_bytes,
-                  .approximate_bytes = delivered.approximate_bytes};
+  item->result = {
+      .begin = run->plan.begin,
+      .end = run->plan.end,
+      .kv_ends = std::move(run->plan.kv_ends),
+      .bytes = delivered.bytes,
+      .hot_bytes = run->hits.hot_bytes + cached_bytes + of_records + run->hits.pinned_bytes,
+      .lossy_bytes = delivered.lossy_bytes,
+      .approximate_bytes = delivered.approximate_bytes};
   if (!item->counts) return;
   const auto count = [](std::atomic<uint64_t>& counter, uint64_t more) {
     counter.fetch_add(more, std::memory_order_relaxed);
@@ -230,7 +231,7 @@ void Reader::ReportResult(uint64_t started_ns, ItemRun* run, RestoreItem* item) 
   count(counters_.hot_records, run->hits.hot_records);
   count(counters_.hot_bytes, run->hits.hot_bytes);
   count(counters_.cached_frames, run->hits.cached_frames);
-  count(counters_.cached_bytes, cached_bytes + run->hits.cached_record_bytes);
+  count(counters_.cached_bytes, cached_bytes + of_records);
   count(counters_.pinned_frames, run->hits.pinned_frames);
   count(counters_.pinned_bytes, run->hits.pinned_bytes);
   count(counters_.log_records, run->hits.log_records);

@@ -85,20 +85,19 @@ Status GpuSink::DescribePacked(const RecordSlice& slice, OfRecord* of) const {
   const WantedOfSlice all{0, plane.heads, piece.begin - range.begin, piece.end - range.begin};
   const auto describe = [&](const SliceFrames::Frame& frame,
                             std::span<const std::byte> stored) -> Status {
-    if (!all.Has(frame)) return Status::Ok();
-    const uint64_t first = std::max(all.first, frame.first);
-    const uint64_t end = std::min(all.end, frame.first + frame.positions);
+    const WantedOfSlice here = all.In(frame);
+    if (here.empty()) return Status::Ok();
     for (uint32_t i = 0; i < frame.heads; ++i) {
       const Head at = HeadAt(of->target, slice.at.layer, slice.at.plane, frame.first_head + i);
       const uint64_t before = i * frame.positions;  // Rows of other heads.
       const gpu::WantedRows wanted =
           Wanted(*of->target, piece.Target(range.begin + frame.first) - before,
-                 before + first - frame.first, before + end - frame.first);
+                 before + here.first - frame.first, before + here.end - frame.first);
       const auto described = gpu::DescribeFrame(frame.shape, stored, stored.data(), at.base,
                                                 views_->View(at.view), at.view, wanted);
       if (!described.ok()) return slice.Damaged(described.status());
       of->frames.scattered.push_back(*described);
-      Note(*described, at, piece.shift, range.begin + first, &of->frames.turned);
+      Note(*described, at, piece.shift, range.begin + here.first, &of->frames.turned);
     }
     of->frames.covered.push_back(stored);
     return Status::Ok();
@@ -114,15 +113,10 @@ Status GpuSink::DescribeUnpacked(const RecordSlice& slice, OfRecord* of) const {
     bytes += SliceBytes(planes[i], of->range.count);
   }
   of->unpacked.resize(bytes);  // Keeps its place while a layer is described.
-  std::byte* const rows = of->unpacked.data() + offset;
-  const auto unpack = [&](const SliceFrames::Frame& frame,
-                          std::span<const std::byte> stored) -> Status {
-    const Status decoded =
-        DecodeFrame(frame.shape, stored, {rows + frame.offset, frame.shape.raw_bytes()});
-    return decoded.ok() ? decoded : slice.Damaged(decoded);
-  };
-  CAIRN_RETURN_IF_ERROR(VisitFrames(slice, planes[slice.at.plane], of->range.count, unpack));
-  DescribeRows(slice, rows, of);
+  const std::span<std::byte> rows =
+      std::span(of->unpacked).subspan(offset, SliceBytes(planes[slice.at.plane], of->range.count));
+  CAIRN_RETURN_IF_ERROR(UnpackSlice(slice, planes[slice.at.plane], of->range.count, rows));
+  DescribeRows(slice, rows.data(), of);
   return Status::Ok();
 }
 

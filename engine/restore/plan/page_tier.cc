@@ -38,14 +38,37 @@ void ReadAheadTier::Serve(std::span<ItemRun> items) {
   }
 }
 
-// Side by side, if they are large: they may be packed. Each is held only while it is given.
+namespace {
+
+// A record that an item still lacks.
+struct LackedRecord {
+  ItemRun* item;
+  size_t job;
+  bool given = false;
+};
+
+// Side by side if there are helpers: `give(item, job)` says whether it had the record.
+template <typename Give>
+void GiveRecords(io::ParallelFor parallel_for, std::vector<LackedRecord>* records,
+                 const Give& give) {
+  const Status status = parallel_for.Run([] { return Status::Ok(); }, records->size(),
+                                         [&](size_t i) {
+                                           LackedRecord& one = (*records)[i];
+                                           one.given = give(one.item, one.job);
+                                           return Status::Ok();
+                                         });
+  for (const LackedRecord& one : *records) {
+    if (!status.ok()) one.item->outcome.End(status);
+    if (one.given) one.item->SetHasRecord(one.job);
+  }
+}
+
+}  // namespace
+
+// Helpers take part if the records are large: they may be packed. Each is held only while it is
+// given.
 void HotTier::Serve(std::span<ItemRun> items) {
-  struct Wanted {
-    ItemRun* item;
-    size_t job;
-    bool found = false;
-  };
-  std::vector<Wanted> wanted;
+  std::vector<LackedRecord> lacked;
   uint64_t bytes = 0;
   for (ItemRun& item : items) {
     if (item.outcome.ended()) continue;
@@ -53,21 +76,12 @@ void HotTier::Serve(std::span<ItemRun> items) {
     for (size_t i = 0; i < item.plan.jobs.size(); ++i) {
       if (item.HasRecord(i)) continue;
       bytes += item.plan.jobs[i].read_bytes;
-      wanted.push_back({&item, i});
+      lacked.push_back({&item, i});
     }
   }
-  io::ParallelFor parallel_for(scheduler_, executor_, bytes < kReadHelpBytes ? 0 : helpers_);
-  const Status status = parallel_for.Run([] { return Status::Ok(); }, wanted.size(),
-                                         [&](size_t i) {
-                                           wanted[i].found = Give(wanted[i].job, wanted[i].item);
-                                           return Status::Ok();
-                                         });
-  for (const Wanted& one : wanted) {
-    if (!status.ok()) one.item->outcome.End(status);
-    if (!one.found) continue;
-    ++one.item->hits.hot_records;
-    one.item->SetHasRecord(one.job);
-  }
+  GiveRecords({scheduler_, executor_, bytes < kReadHelpBytes ? 0 : helpers_}, &lacked,
+              [this](ItemRun* item, size_t job) { return Give(job, item); });
+  for (const LackedRecord& one : lacked) one.item->hits.hot_records += one.given ? 1 : 0;
   for (ItemRun& item : items) {
     if (item.sink == nullptr) continue;
     item.hits.hot_bytes = item.sink->delivered().bytes - item.hits.hot_bytes;
@@ -92,34 +106,22 @@ bool HotTier::Give(size_t index, ItemRun* item) const {
 
 // Each on one thread: a record is a megabyte or more, or small.
 void CacheTier::ServeRecords(std::span<ItemRun> items) const {
-  struct Wanted {
-    ItemRun* item;
-    size_t job;
-    std::optional<uint64_t> bytes{};  // That the cache had.
-  };
-  std::vector<Wanted> wanted;
+  std::vector<LackedRecord> lacked;
   for (ItemRun& item : items) {
     for (size_t i = 0; i < item.plan.jobs.size() && !item.outcome.ended(); ++i) {
-      if (!item.HasRecord(i) && item.plan.jobs[i].outline != nullptr) wanted.push_back({&item, i});
+      if (!item.HasRecord(i) && item.plan.jobs[i].outline != nullptr) lacked.push_back({&item, i});
     }
   }
-  if (wanted.empty()) return;
-  io::ParallelFor parallel_for(scheduler_, executor_, wanted.size() == 1 ? 0 : helpers_);
-  const Status status = parallel_for.Run(
-      [] { return Status::Ok(); }, wanted.size(),
-      [&wanted](size_t i) {
-        ItemRun& item = *wanted[i].item;
-        if (item.outcome.ended() || item.outcome.Cancelled()) return Status::Ok();
-        wanted[i].bytes = item.sink->RecordFromCache(item.plan.jobs[wanted[i].job]);
-        return Status::Ok();
-      });
-  for (const Wanted& one : wanted) {
-    if (!status.ok()) one.item->outcome.End(status);
-    if (!one.bytes.has_value()) continue;
-    one.item->hits.cached_record_bytes += *one.bytes;
-    one.item->SetHasRecord(one.job);
-    one.item->outcome.JobDone();
-  }
+  if (lacked.empty()) return;
+  GiveRecords({scheduler_, executor_, lacked.size() == 1 ? 0 : helpers_}, &lacked,
+              [](ItemRun* item, size_t job) {
+                if (item->outcome.ended() || item->outcome.Cancelled()) return false;
+                const auto bytes = item->sink->RecordFromCache(item->plan.jobs[job]);
+                if (!bytes.has_value()) return false;
+                item->cached_record_bytes.fetch_add(*bytes, std::memory_order_relaxed);
+                item->outcome.JobDone();
+                return true;
+              });
 }
 
 // Layer by layer, so that the first layers are complete first.

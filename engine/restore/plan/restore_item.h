@@ -92,8 +92,7 @@ class GpuTarget;
 // Where an item's content came from.
 struct Hits {
   uint64_t hot_records = 0, hot_bytes = 0, log_records = 0;
-  uint64_t cached_frames = 0;        // Out of the page cache.
-  uint64_t cached_record_bytes = 0;  // KV of records, out of the page cache.
+  uint64_t cached_frames = 0;  // Out of the page cache.
   uint64_t pinned_frames = 0, pinned_bytes = 0;
 };
 
@@ -109,7 +108,8 @@ struct ItemRun {
   PinnedTaker* taker = nullptr;  // The sink, if it takes pinned frames.
   ItemOutcome outcome{};
   Hits hits{};
-  std::atomic<uint64_t> cached_bytes{0};  // KV that came out of the page cache.
+  // KV that came out of the page cache: of tables, and of records.
+  std::atomic<uint64_t> cached_bytes{0}, cached_record_bytes{0};
 
   bool HasRecord(size_t index) const { return !have.empty() && have[index] != 0; }
   void SetHasRecord(size_t index) {

@@ -131,6 +131,22 @@ Status VisitFrames(const RecordSlice& slice, const Plane& plane, uint64_t count,
   return Status::Ok();
 }
 
+Status UnpackSlice(const RecordSlice& slice, const Plane& plane, uint64_t count,
+                   std::span<std::byte> into) {
+  CAIRN_CHECK(into.size() == SliceBytes(plane, count));
+  if (slice.frames == nullptr) {
+    std::memcpy(into.data(), slice.rows, into.size());
+    return Status::Ok();
+  }
+  return VisitFrames(
+      slice, plane, count,
+      [&](const SliceFrames::Frame& frame, std::span<const std::byte> stored) -> Status {
+        const Status decoded =
+            DecodeFrame(frame.shape, stored, into.subspan(frame.offset, frame.shape.raw_bytes()));
+        return decoded.ok() ? decoded : slice.Damaged(decoded);
+      });
+}
+
 Status VisitSlices(const LayerCounts::Target& target, const LaneRange& range,
                    const ReadRecord& record,
                    const std::function<Status(const RecordSlice& slice)>& visit) {

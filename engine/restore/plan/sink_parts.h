@@ -87,6 +87,10 @@ Status VisitFrames(const RecordSlice& slice, const Plane& plane, uint64_t count,
                    const std::function<Status(const SliceFrames::Frame& frame,
                                               std::span<const std::byte> stored)>& visit);
 
+// All rows of a slice of `count` positions, as they are before they are packed.
+Status UnpackSlice(const RecordSlice& slice, const Plane& plane, uint64_t count,
+                   std::span<std::byte> into);
+
 // The wanted positions of a page, and where its first row lies.
 struct PageRowsWanted {
   uint64_t page_begin = 0, begin = 0, end = 0;
