@@ -8,8 +8,8 @@
 //              slice its frames (slice_frames.h)
 //   states     one strip each: sampler, metadata
 //
-// Which slice lies in which strip follows from model and count alone, so that a record stores none
-// of it. The tag of a strip says whether its slices are packed.
+// The model and the count of positions say which slice lies in which strip, so a record does not
+// store that. It stores a tag with each strip; the tag says whether the slices are packed.
 #pragma once
 
 #include <cstdint>
@@ -101,9 +101,9 @@ class DeltaPayload {
   DeltaPayload(const DeltaPayload&) = delete;
   DeltaPayload& operator=(const DeltaPayload&) = delete;
 
-  // Packs the KV that gets smaller by it, which changes strips() and bytes(): a millisecond for 3
-  // MiB, so never under the commit lock. Without memory for it the rows stay as they are. At most
-  // once.
+  // Packs the KV that gets smaller by it, which changes strips() and bytes(). Takes as long as the
+  // codec does for all bytes, so never call it under the commit lock. Without memory for it the
+  // rows stay as they are. At most once.
   void Pack(const PackDeps& deps);
 
   // Lane ranges with strips set. Those of tokens and states count from the branch's length, which

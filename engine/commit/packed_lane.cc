@@ -85,7 +85,7 @@ class PackedLane::Packer {
 
  private:
   // By plane: the flags that its first frame of a run chose. Layers beside each other are alike,
-  // and choosing takes a third of the time.
+  // and choosing is a large part of the work.
   using Flags = std::vector<std::optional<uint8_t>>;
 
   int TakeScratch() {

@@ -27,7 +27,8 @@ inline constexpr uint64_t kPackedSliceBytesMin = 4u << 10;
 inline constexpr double kPackedShareOfRecord = 0.95;
 // Layers that one thread packs, with flags that the first of them chose (kv64).
 inline constexpr size_t kPackedLayersOfRun = 4;
-// Helpers that pack one record. A part of 4 MiB takes eight cores 0.2 ms, less than its write.
+// Helpers that pack one record: as many as there are runs of layers in most models, less the one of
+// the caller.
 inline constexpr uint32_t kPackHelpersMax = 7;
 
 // An ingested append packs at most this many layers of a page ahead, each in one or two MiB of

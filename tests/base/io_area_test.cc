@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: what one process writes to an area another one reads; only who has the address and is
-// of the creator's user gets it; and it is gone with its last process. Method: one suite of
-// assertions over the operating system and the simulated machine; texts that are no addresses.
+// Property: one process reads what another one writes to an area. A process gets the area only if
+// it knows the address and runs as the creator's user. The area is gone with its last process.
+// Method: the same assertions on the operating system and on the simulated machine, and malformed
+// addresses.
 #include <gtest/gtest.h>
 
 #include <algorithm>

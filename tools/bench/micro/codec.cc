@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The page codec: frames of 256 rows of 128 elements, eight of them over and over, so that they
-// come out of the cache. cairn-bench codec has them out of memory, and the ratio of real KV.
+// come out of the cache; and of an append of 16 positions those of one head, and of eight heads
+// that share a frame. cairn-bench codec has them out of memory, and the ratio of real KV.
 #include <bit>
 #include <cstring>
 #include <random>
@@ -13,7 +14,7 @@
 namespace cairn::bench::micro {
 namespace {
 
-constexpr uint32_t kRows = 256, kChannels = 128;
+constexpr uint32_t kRows = 256, kChannels = 128, kPositions = 16;
 constexpr size_t kPages = 8;
 
 struct Kind {
@@ -46,8 +47,8 @@ void PutElement(Dtype dtype, float value, std::byte* into) {
 // bits are drawn, but for int8, which holds numbers alone: there values are drawn evenly.
 class Pages {
  public:
-  Pages(const Kind& kind, bool like_kv)
-      : shape_{kRows, kChannels, kind.dtype}, options_{.scales = kind.scales} {
+  Pages(const Kind& kind, bool like_kv, uint32_t rows = kRows)
+      : shape_{rows, kChannels, kind.dtype}, options_{.scales = kind.scales} {
     std::mt19937_64 random(1);
     std::normal_distribution<float> normal;
     std::uniform_real_distribution<float> even(-1, 1);
@@ -92,8 +93,8 @@ class Pages {
   size_t stored_bytes_ = 0;
 };
 
-void Encode(::benchmark::State& state, const Kind& kind, bool like_kv) {
-  const Pages pages(kind, like_kv);
+void Encode(::benchmark::State& state, const Kind& kind, bool like_kv, uint32_t rows) {
+  const Pages pages(kind, like_kv, rows);
   std::vector<std::byte> frame(pages.frame_room());
   size_t page = 0;
   {
@@ -127,9 +128,15 @@ void RegisterCodec() {
   for (const Kind& kind : kKinds) {
     for (const bool like_kv : {true, false}) {
       const std::string what = std::string(kind.name) + (like_kv ? "/kv" : "/random");
-      ::benchmark::RegisterBenchmark(("codec/encode/" + what).c_str(), Encode, kind, like_kv);
+      ::benchmark::RegisterBenchmark(("codec/encode/" + what).c_str(), Encode, kind, like_kv,
+                                     kRows);
       ::benchmark::RegisterBenchmark(("codec/decode/" + what).c_str(), Decode, kind, like_kv);
     }
+  }
+  for (const uint32_t heads : {1u, 8u}) {
+    const std::string what = "bf16/kv/16_positions_of_" + std::to_string(heads) + "_heads";
+    ::benchmark::RegisterBenchmark(("codec/encode/" + what).c_str(), Encode, kKinds[0], true,
+                                   kPositions * heads);
   }
 }
 
