@@ -69,7 +69,8 @@ CAIRN_API void cairn_copy_kv_options_init(cairn_copy_kv_options* options, size_t
 
 // For copies from views of the model `from` to views of `to`; each may say which layers and heads
 // of the logical model it holds. Views may lie in the memory of these `gpus`; without any,
-// gpu_count is 0 and `gpus` may be NULL. *copier is freed with cairn_kv_copier_free. Does not block.
+// gpu_count is 0 and `gpus` may be NULL. *copier is freed with cairn_kv_copier_free. It does not
+// block.
 //   CAIRN_INVALID_ARGUMENT: a model, or `gpus`; names the field.
 //   CAIRN_MODEL_MISMATCH: the two differ, or have nothing in common.
 CAIRN_API cairn_code cairn_kv_copier_make(const cairn_model_spec* from, const cairn_model_spec* to,
