@@ -42,14 +42,16 @@ Result<ChunkMatches> ChunkFinder::Find(const PrefixQuery& query) {
   }
   const std::vector<Fingerprint> chosen = FingerprintsOf(query);
   for (const std::string_view ns : namespaces) {
-    CAIRN_RETURN_IF_ERROR(AddFrom(query, chosen, ns, moves, &found));
+    CAIRN_RETURN_IF_ERROR(AddFrom(query, chosen, ns, &found));
   }
+  // A join gave content to a node that may not have been indexed when the hints were asked.
+  if (deps_.indexer->moves() != moves) found.complete = false;
   KeepLongest(&found.matches);
   return found;
 }
 
 Status ChunkFinder::AddFrom(const PrefixQuery& query, std::span<const Fingerprint> chosen,
-                            std::string_view ns, uint64_t moves, ChunkMatches* found) {
+                            std::string_view ns, ChunkMatches* found) {
   CAIRN_ASSIGN_OR_RETURN(const std::shared_ptr<Hints> hints, prefixes_.HintsNow());
   if (hints == nullptr) {  // A reader's writer is still making them.
     found->complete = false;
@@ -61,8 +63,6 @@ Status ChunkFinder::AddFrom(const PrefixQuery& query, std::span<const Fingerprin
   found->compared += search.compared();
   if (matches.ok()) {
     if (search.cut_short()) found->complete = false;
-    // What was gone may be another node's, which is not indexed as the hints were asked.
-    if (search.met_gone() && deps_.indexer->moves() != moves) found->complete = false;
     found->matches.insert(found->matches.end(), matches->begin(), matches->end());
     return Status::Ok();
   }

@@ -42,7 +42,7 @@ class ChunkFinder {
  private:
   Result<std::vector<std::string_view>> NamespacesOf(const PrefixQuery& query) const;
   Status AddFrom(const PrefixQuery& query, std::span<const Fingerprint> chosen, std::string_view ns,
-                 uint64_t moves, ChunkMatches* found);
+                 ChunkMatches* found);
 
   const PrefixFinder& prefixes_;
   const PrefixFinder::Deps& deps_;

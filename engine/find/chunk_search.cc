@@ -246,7 +246,6 @@ bool ChunkSearch::Clip(Read* read, const Committer::Lock&) {
   if (first || is_left) seed.left = false;
   if (first || is_right) seed.right = false;
   if (node == nullptr || !Suits(*node) || node->lanes[kTokenLane].end < seed.entry.position) {
-    met_gone_ = true;
     if (gone_.size() < kSweepBatch) gone_.push_back(seed.entry);  // The next search meets the rest.
     return false;
   }
@@ -321,11 +320,7 @@ Status ChunkSearch::DropWhatIsGone() {
     Committer::Lock lock(write_.mutex());
     if (!query_.memory_only) CAIRN_RETURN_IF_ERROR(write_.access->Load(needs, &lock));
     for (const ChunkMatch& match : some) {
-      if (!IsGone(match, lock)) {
-        kept.push_back(match);
-      } else {
-        met_gone_ = true;
-      }
+      if (!IsGone(match, lock)) kept.push_back(match);
     }
   }
   matches_ = std::move(kept);

@@ -55,8 +55,6 @@ class ChunkSearch {
   bool hints_damaged() const { return hints_damaged_; }
   // There was more of one fingerprint, more fingerprints, or more to compare, than Run looks at.
   bool cut_short() const { return cut_short_; }
-  // Entries named what is gone, or is another node's by now (Indexer::moves).
-  bool met_gone() const { return met_gone_; }
   uint64_t looked_up() const { return looked_up_; }
   uint64_t compared() const { return compared_; }
 
@@ -115,7 +113,7 @@ class ChunkSearch {
   std::vector<ChunkMatch> matches_;
   std::multimap<Diagonal, size_t> on_diagonal_;  // Matches.
   std::vector<HintEntry> gone_;                  // Some of what is.
-  bool hints_damaged_ = false, cut_short_ = false, met_gone_ = false;
+  bool hints_damaged_ = false, cut_short_ = false;
   uint64_t looked_up_ = 0;
   uint64_t compared_ = 0;  // Ids.
 };

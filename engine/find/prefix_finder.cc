@@ -99,17 +99,25 @@ Result<PrefixHit> PrefixFinder::Find(const PrefixQuery& query) {
   return best;
 }
 
+// A join beside a search gives content to a node that may not be indexed when the hints are asked,
+// and the node that they name is gone: then it searches again.
 Result<PrefixHit> PrefixFinder::Search(const PrefixQuery& query) {
-  bool complete = false;
-  if (query.memory_only) {
-    complete = deps_.indexer->complete();
-  } else {
-    deps_.coalesced->FlushAll();
-    complete = deps_.indexer->CatchUp(kCatchUpNodes);
+  for (size_t round = 1;; ++round) {
+    const uint64_t moves = deps_.indexer->moves();
+    bool complete = false;
+    if (query.memory_only) {
+      complete = deps_.indexer->complete();
+    } else {
+      deps_.coalesced->FlushAll();
+      complete = deps_.indexer->CatchUp(kCatchUpNodes);
+    }
+    CAIRN_ASSIGN_OR_RETURN(PrefixHit best, FindInAll(query, &complete));
+    const bool moved = deps_.indexer->moves() != moves;
+    best.complete = complete && !moved;
+    const bool whole = best.longest.matched == query.tokens.size();
+    if (!moved || whole || round == kConfirmRounds) return best;
+    static_cast<void>(deps_.leases->Release(best.lease));
   }
-  CAIRN_ASSIGN_OR_RETURN(PrefixHit best, FindInAll(query, &complete));
-  best.complete = complete;
-  return best;
 }
 
 Result<PrefixHit> PrefixFinder::FindInAll(const PrefixQuery& query, bool* complete) {

@@ -248,6 +248,33 @@ TEST_F(ChunkFaultTest, AnotherTreeDuringASearchIsNotComplete) {
   EXPECT_FALSE(found->complete);
 }
 
+// A join gave the parent's content to the child while ids were read. The hints named the parent,
+// which was gone: less was found, and the answer was called complete.
+TEST_F(ChunkFaultTest, WhatIsJoinedDuringASearchIsFound) {
+  const std::vector<TokenId> ids = Tokens(3000, 5);
+  Make(ids);
+  const BranchId parent = made_.id();
+  ASSERT_OK_ASSIGN(Branch child, made_.ForkAt(3000, {.name = {}, .ns = "docs"}));
+  ASSERT_OK(child.AppendSync(MakeDelta(Tokens(5, 6), {})));
+  Open();  // Its ids are not in memory.
+  ASSERT_TRUE(UntilComplete(Tokens(100, 7)).matches.empty());
+  disk_->AddFault({.when = [](const io::SimOperation& op) { return op.op == io::SimOp::kRead; },
+                   .delay_ns = 10'000'000});
+  const auto drop = machine_.scheduler->StartThread("drop", [&] {
+    machine_.scheduler->Sleep(5'000'000);
+    const auto branch = store_.GetBranch(parent);
+    ASSERT_OK(branch);
+    EXPECT_OK(Branch(*branch).Drop());
+    EXPECT_OK(store_.Compact());
+    EXPECT_EQ(1u, store_.Metrics().nodes);  // Joined.
+  });
+  const auto found = store_.FindPrefix(QueryOf(Part(ids, 0, 2990)));
+  disk_->ClearFaults();
+  ASSERT_OK(found);
+  EXPECT_EQ(2990u, found->matched);
+  EXPECT_TRUE(found->complete);
+}
+
 // The plan's restore is all or nothing, and never wrong.
 TEST_F(ChunkFaultTest, ADamagedSourceIsCorruptionOfAPlansRestore) {
   const std::vector<TokenId> ids = Tokens(400, 5), prompt = Joined({ids, Tokens(9, 6)});

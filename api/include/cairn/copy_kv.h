@@ -53,8 +53,8 @@ class KvCopier {
   // all heads) is copied as a whole; a state, and opaque bytes, where both hold the same heads, or
   // say their parts (Plane::state_parts).
   //
-  // Views may lie in the memory of these `gpus`, of which the handles are copied. Takes no memory of
-  // theirs. Does not block. Errors:
+  // Views may lie in the memory of these `gpus`, of which the handles are copied. Takes no memory
+  // of theirs. Does not block. Errors:
   //   kInvalidArgument: a model; names the field.
   //   kModelMismatch: they differ, names the field; or have no layer and head in common; or hold
   //     other parts of the positions (ShardSpec::context_rank).
