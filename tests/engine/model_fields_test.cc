@@ -396,8 +396,12 @@ TEST(ModelFieldsSpec, EachBadFieldIsNamed) {
         groups.push_back({.name = "x", .layers = 1, .heads = 1, .layer_end = 1});
       },
       "logical[2]: 1 layers");
-  logical([](auto& groups) { groups.push_back({.name = std::string(257, 'x')}); },
-          "logical[2].name");
+  logical(
+      [](auto& groups) {
+        groups.emplace_back();
+        groups.back().name.assign(257, 'x');
+      },
+      "logical[2].name");
 }
 
 }  // namespace
