@@ -35,25 +35,7 @@ HostSink::HostSink(const RestorePlan& plan, const RestoreRequest& request,
       counts_(plan, request.into, open),
       cache_(cache),
       ahead_(ahead),
-      only_(only) {
-  if (cache == nullptr || ahead) return;
-  uint64_t frame_bytes = 0;
-  for (const OpenPiece& piece : open) {
-    for (uint32_t slice = piece.first_slice; slice < piece.end_slice; ++slice) {
-      for (uint32_t page = piece.first_page; page < piece.end_page; ++page) {
-        frame_bytes += piece.RawBytes(slice, page);
-      }
-    }
-  }
-  for (const RecordJob& job : plan.jobs) {
-    for (const RecordPiece& piece : job.pieces) {
-      const LayerCounts::Target* const target = counts_.TargetOf(piece.view);
-      if (piece.lane == kTokenLane || target == nullptr) continue;
-      frame_bytes += (piece.end - piece.begin) * target->group->token_bytes();
-    }
-  }
-  large_ = frame_bytes > cache->passing_bytes();
-}
+      only_(only) {}
 
 Result<std::unique_ptr<HostSink>> HostSink::Make(const RestorePlan& plan,
                                                  const RestoreRequest& request,
@@ -67,9 +49,9 @@ Result<std::unique_ptr<HostSink>> HostSink::Make(const RestorePlan& plan,
 }
 
 // A prefetched frame is admitted like one that was asked for twice.
-PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes) {
+PageCache::Admission HostSink::Admit(const PageName& name, uint64_t bytes, uint32_t lane) {
   if (cache_ == nullptr) return PageCache::Admission::kNo;
-  const PageCache::Admission admission = cache_->Admit(name, bytes, large_);
+  const PageCache::Admission admission = cache_->Admit(name, bytes, ahead_ || lane == kTokenLane);
   return ahead_ && admission == PageCache::Admission::kNew ? PageCache::Admission::kAgain
                                                            : admission;
 }
@@ -97,7 +79,7 @@ Status HostSink::Frame(const FrameJob& job, const ReadBytes& stored) {
   const OpenPiece& open = open_[job.piece];
   const uint64_t raw_bytes = open.RawBytes(job.slice, job.page);
   const PageName name = NameOfFrame(open, job.slice, job.page);
-  const PageCache::Admission admission = Admit(name, raw_bytes);
+  const PageCache::Admission admission = Admit(name, raw_bytes, open.piece.lane);
   if (ahead_ && admission == PageCache::Admission::kNo) return Status::Ok();
   AlignedBuffer kept;
   if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(raw_bytes);
@@ -118,7 +100,8 @@ Status HostSink::Fragment(size_t piece, const ReadBytes& read, uint64_t* first_p
   const OpenPiece& open = open_[piece];
   const sstable::FragmentEntry& fragment = open.fragment;
   const std::vector<uint64_t> offsets = RawOffsets(open);
-  const PageCache::Admission admission = Admit(NameOfFragment(open), offsets.back());
+  const PageCache::Admission admission =
+      Admit(NameOfFragment(open), offsets.back(), open.piece.lane);
   if (ahead_ && admission == PageCache::Admission::kNo) return Status::Ok();
   AlignedBuffer kept;
   if (admission != PageCache::Admission::kNo) kept = cache_->Allocate(offsets.back());

@@ -57,7 +57,7 @@ class HostSink final : public RestoreSink {
   };
   Status RecordIds(const RecordPiece& piece, const LaneRange& range, const OfRecord& of);
   Status RecordKv(const RecordPiece& piece, const LaneRange& range, const OfRecord& of);
-  Kept Keep(const PageName& name, uint64_t bytes);
+  Kept Keep(const PageName& name, uint64_t bytes, uint32_t lane);
   static size_t SliceIndex(const LayerCounts::Target& target, const KvLayout::Slice& slice);
   void PlaceSlice(LayerCounts::Target* target, const RecordPiece& piece, const LaneRange& range,
                   const KvLayout::Slice& slice, const std::byte* rows, const PositionMap& map);
@@ -91,7 +91,7 @@ class HostSink final : public RestoreSink {
   void PlaceHeads(const LayerCounts::Target& target, const HeadSlice& at, uint32_t heads,
                   const PositionMap& map, const SourceRows& rows) const;
   static Result<std::span<std::byte>> Room(ScratchBuffers* room, uint64_t bytes);
-  PageCache::Admission Admit(const PageName& name, uint64_t bytes);
+  PageCache::Admission Admit(const PageName& name, uint64_t bytes, uint32_t lane);
 
   const RecordDeps records_;
   const TokenRows tokens_;
@@ -102,7 +102,6 @@ class HostSink final : public RestoreSink {
   PageCache* const cache_;
   const bool ahead_;
   const std::optional<HeadOfPlane> only_;
-  bool large_ = false;  // More frames than the cache admits at first sight.
   DeliveredCount delivered_;
 };
 

@@ -39,7 +39,7 @@ Status HostSink::RecordIds(const RecordPiece& piece, const LaneRange& range, con
   if (!of.caches) return Status::Ok();
   CAIRN_ASSIGN_OR_RETURN(const std::span<const std::byte> ids, of.record.Strip(range.strip));
   const RecordPages names(of.record.outline().location());
-  Kept kept = Keep(names.Ids(range), ids.size());
+  Kept kept = Keep(names.Ids(range), ids.size(), kTokenLane);
   if (kept.bytes.empty()) return Status::Ok();
   std::memcpy(kept.bytes.data(), ids.data(), ids.size());
   cache_->Insert(names.Ids(range), names.seal(), std::move(kept.bytes), kept.admission);
@@ -47,9 +47,9 @@ Status HostSink::RecordIds(const RecordPiece& piece, const LaneRange& range, con
 }
 
 // Memory of the page cache, if it takes a page of this name.
-HostSink::Kept HostSink::Keep(const PageName& name, uint64_t bytes) {
+HostSink::Kept HostSink::Keep(const PageName& name, uint64_t bytes, uint32_t lane) {
   Kept kept;
-  kept.admission = Admit(name, bytes);
+  kept.admission = Admit(name, bytes, lane);
   if (kept.admission != PageCache::Admission::kNo) kept.bytes = cache_->Allocate(bytes);
   return kept;
 }
@@ -66,7 +66,7 @@ Status HostSink::RecordKv(const RecordPiece& piece, const LaneRange& range, cons
     const RecordPages names(of.record.outline().location());
     const PageName name = names.Slice(range, SliceIndex(*target, slice.at));
     Kept kept;
-    if (caches && bytes >= kPackedSliceBytesMin) kept = Keep(name, bytes);
+    if (caches && bytes >= kPackedSliceBytesMin) kept = Keep(name, bytes, range.lane);
     if (!kept.bytes.empty()) {
       CAIRN_RETURN_IF_ERROR(UnpackSlice(slice, plane, range.count, kept.bytes.span()));
       PlaceSlice(target, piece, range, slice.at, kept.bytes.data(), map);

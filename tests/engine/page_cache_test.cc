@@ -42,16 +42,16 @@ class PageCacheTest : public ::testing::Test {
     auto* self = static_cast<PageCacheTest*>(context);
     if (self->refuse_) return nullptr;
     self->live_ += bytes;
-    return ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
+    return ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
   }
   static void Free(void* context, void* memory, size_t bytes, size_t alignment) {
     static_cast<PageCacheTest*>(context)->live_ -= bytes;
-    ::operator delete (memory, std::align_val_t{alignment});
+    ::operator delete(memory, std::align_val_t{alignment});
   }
   Allocator allocator() { return {Count, Free, this}; }
 
   // As a restore does: what is not there is read, and kept if it may.
-  bool Read(PageCache& cache, const PageName& name, bool large = false) {
+  bool Read(PageCache& cache, const PageName& name, bool at_once = true) {
     if (const PageCache::Page page = cache.Find(name, kSeal); page != nullptr) {
       EXPECT_EQ(kPage, page->size());
       uint64_t mark = 0;
@@ -59,7 +59,7 @@ class PageCacheTest : public ::testing::Test {
       EXPECT_EQ(name.table * 1'000'000 + name.fragment, mark);
       return true;
     }
-    const Admission admission = cache.Admit(name, kPage, large);
+    const Admission admission = cache.Admit(name, kPage, at_once);
     if (admission == Admission::kNo) return false;
     AlignedBuffer bytes = cache.Allocate(kPage);
     if (bytes.empty()) return false;
@@ -68,9 +68,9 @@ class PageCacheTest : public ::testing::Test {
     cache.Insert(name, kSeal, std::move(bytes), admission);
     return false;
   }
-  uint64_t HitsOf(PageCache& cache, uint64_t count, uint64_t table, bool large = false) {
+  uint64_t HitsOf(PageCache& cache, uint64_t count, uint64_t table, bool at_once = true) {
     uint64_t hits = 0;
-    for (uint64_t i = 0; i < count; ++i) hits += Read(cache, Name(i, table), large);
+    for (uint64_t i = 0; i < count; ++i) hits += Read(cache, Name(i, table), at_once);
     return hits;
   }
 
@@ -94,26 +94,26 @@ TEST_F(PageCacheTest, WhatWasReadIsThereWithinTheBound) {
 
 // Pages used twice stay, while many times the capacity is read once.
 TEST_F(PageCacheTest, OneLargeReadDoesNotPushOutWhatIsUsed) {
-  for (const bool large : {false, true}) {
+  for (const bool at_once : {false, true}) {
     PageCache cache(&budget_, allocator(), Parts(0));
     for (int i = 0; i < 3; ++i) HitsOf(cache, 100, 1);
     HitsOf(cache, 1'000, 7);  // Full, so that those used have passed.
     HitsOf(cache, 100, 1);
-    HitsOf(cache, 20'000, 2, large);
-    EXPECT_GT(HitsOf(cache, 100, 1), 90u) << large;
-    if (large) {
+    HitsOf(cache, 20'000, 2, at_once);
+    EXPECT_GT(HitsOf(cache, 100, 1), 90u) << at_once;
+    if (!at_once) {
       EXPECT_EQ(0u, HitsOf(cache, 10, 2)) << "names alone";
     }
   }
 }
 
 // Names show that it comes again: the second time it is kept, the third time it is found.
-TEST_F(PageCacheTest, ALargeReadIsKeptTheSecondTime) {
+TEST_F(PageCacheTest, AReadIsKeptTheSecondTime) {
   PageCache cache(&budget_, allocator(), Parts(0));
-  EXPECT_EQ(0u, HitsOf(cache, 900, 1, true));
+  EXPECT_EQ(0u, HitsOf(cache, 900, 1, false));
   EXPECT_LT(cache.bytes(), 1u << 20) << "names";
-  EXPECT_EQ(0u, HitsOf(cache, 900, 1, true));
-  EXPECT_EQ(900u, HitsOf(cache, 900, 1, true));
+  EXPECT_EQ(0u, HitsOf(cache, 900, 1, false));
+  EXPECT_EQ(900u, HitsOf(cache, 900, 1, false));
 }
 
 TEST_F(PageCacheTest, GivesWhatOthersTake) {
@@ -165,7 +165,7 @@ TEST_F(PageCacheTest, WithoutMemoryNothingIsKept) {
   EXPECT_EQ(0u, HitsOf(cache, 10, 1));
   EXPECT_EQ(0u, HitsOf(cache, 10, 1));
   EXPECT_EQ(0u, cache.bytes());
-  EXPECT_EQ(Admission::kNo, cache.Admit(Name(1), 7 << 20, false)) << "larger than its part";
+  EXPECT_EQ(Admission::kNo, cache.Admit(Name(1), 7 << 20, true)) << "larger than its part";
 }
 
 TEST_F(PageCacheTest, ANumberGivenTwiceEndsTheProcess) {

@@ -86,6 +86,7 @@ TEST_F(RestoreTablesTest, SmallSessionsComeWithOneRead) {
   for (int i = 4; i < 8; ++i) {
     EXPECT_EQ(1u, ReadsToRestore(Find("chat" + std::to_string(i)), model, 10 + i)) << i;
   }
+  EXPECT_EQ(1u, ReadsToRestore(Find("chat5"), model, 15)) << "KV stays when it is read again";
   const StoreMetrics before = store_.Metrics();
   EXPECT_EQ(0u, ReadsToRestore(Find("chat5"), model, 15)) << "from memory";
   const StoreMetrics after = store_.Metrics();

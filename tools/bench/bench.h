@@ -48,6 +48,7 @@ struct Config {
   std::string durability = "memory";  // submit.
   bool sealed = false;                // restore-cold.
   uint64_t session_bytes = 0;         // Restores; 0: the benchmark's own size.
+  uint64_t memory_bytes = 0;          // restore-cold: max_memory_bytes; 0: the default.
   uint64_t tokens = 8192;             // fork.
   uint64_t steps = 100'000;           // rewind.
   uint64_t branches = 1'000'000;      // open-many, drop.

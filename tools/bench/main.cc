@@ -286,7 +286,10 @@ void AddOwnOptions(const std::string& name, CLI::App& app, Config& config) {
         ->check(CLI::Range(uint64_t{0}, kNumberMax));
   }
   if (name == "restore-cold") {
-    app.add_flag("--sealed", config.sealed, "Out of snapshot tables instead of the log");
+    app.add_flag("--sealed", config.sealed, "After Compact");
+    app.add_option("--memory-bytes", config.memory_bytes,
+                   "Options::max_memory_bytes; 0: the default")
+        ->check(CLI::Range(uint64_t{0}, kNumberMax));
   }
   if (name == "fork") {
     app.add_option("--tokens", config.tokens, "Length of the branch")

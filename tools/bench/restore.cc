@@ -156,6 +156,7 @@ Status RunRestoreCold(const Config& config, const std::string& scratch, Report* 
   options.segment_bytes = config.segment_bytes;
   options.log_bytes_max = UINT64_MAX;  // Out of the chain of deltas.
   options.snapshot_interval_tokens = options.max_delta_chain = 0;
+  if (config.memory_bytes != 0) options.max_memory_bytes = config.memory_bytes;
   BranchId id{};
   double stored_to_raw = 1;
   {
@@ -167,9 +168,10 @@ Status RunRestoreCold(const Config& config, const std::string& scratch, Report* 
       report->Value("seal_mb_per_s", static_cast<double>(session->bytes()) / (NowUs() - start),
                     "KV read, packed, written, read back and compared, 10^6 bytes a second");
       const StoreMetrics metrics = store.Metrics();
-      stored_to_raw =
-          static_cast<double>(metrics.table_bytes) / static_cast<double>(metrics.raw_bytes);
-      report->Value("stored_to_raw", stored_to_raw, "table files to KV and token ids");
+      const uint64_t files_bytes =
+          metrics.physical_bytes - metrics.log_spare_segments * metrics.segment_bytes;
+      stored_to_raw = static_cast<double>(files_bytes) / static_cast<double>(session->bytes());
+      report->Value("stored_to_raw", stored_to_raw, "all files but spare segments, to the KV");
     }
     CAIRN_RETURN_IF_ERROR(store.Close());
   }

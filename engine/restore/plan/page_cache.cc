@@ -32,8 +32,8 @@ PageCache::Page PageCache::Find(const PageName& name, uint64_t seal) {
   return std::move(found->page);
 }
 
-PageCache::Admission PageCache::Admit(const PageName& name, uint64_t bytes, bool large) {
-  return frames_.Admit(name, slabs_.CostOf(bytes), /*names_only=*/large, capacity());
+PageCache::Admission PageCache::Admit(const PageName& name, uint64_t bytes, bool at_once) {
+  return frames_.Admit(name, slabs_.CostOf(bytes), /*names_only=*/!at_once, capacity());
 }
 
 AlignedBuffer PageCache::Allocate(uint64_t bytes) {

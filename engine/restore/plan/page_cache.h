@@ -5,8 +5,12 @@
 // They are kept unpacked, as they are scattered: unpacking is two thirds of the cost of a restore
 // from memory (3 GB/s a core against 10), and packed frames would only be a third smaller. A frame
 // enters after its checksum held and it was decoded, so a restore that finds it need not check
-// again. base/core/s3_fifo.h says which frames stay. A restore larger than passing_bytes() leaves
-// only names, since its frames would only evict each other; they are kept when read again.
+// again. base/core/s3_fifo.h says which frames stay.
+//
+// KV enters when it is read again: at first sight it leaves only its name. Most of it is restored
+// once, after a restart, and lives in the engine from there on; unpacking it into memory that was
+// not touched lately takes half of the processor time of such a restore. Token ids are small, and
+// searches compare them again and again: they enter at first sight. What was prefetched stays.
 //
 // Frames lie in slabs (base/core/slab_arena.h): a new frame takes the place of one that left.
 //
@@ -56,9 +60,9 @@ class PageCache final : public MemoryBudget::Cache {
   // that of Insert a table number was given twice, which ends the process.
   Page Find(const PageName& name, uint64_t seal);
   bool Contains(const PageName& name) const { return frames_.Contains(name); }
-  // Whether a frame that is about to be unpacked should be kept, and where. `large`: it belongs to
-  // a restore of more than passing_bytes().
-  Admission Admit(const PageName& name, uint64_t bytes, bool large);
+  // Whether a frame that is about to be unpacked should be kept, and where. `at_once`: also at
+  // first sight.
+  Admission Admit(const PageName& name, uint64_t bytes, bool at_once);
   // Memory for it; empty when there is none.
   AlignedBuffer Allocate(uint64_t bytes);
   void Insert(const PageName& name, uint64_t seal, AlignedBuffer bytes, Admission admission);
@@ -66,8 +70,6 @@ class PageCache final : public MemoryBudget::Cache {
   void Clear();
   // Gives back slabs that were empty since the last call.
   void Trim() { slabs_.Trim(); }
-  // How much one restore may bring in at first sight.
-  uint64_t passing_bytes() const { return Frames::PassingBytes(capacity()); }
   uint64_t capacity() const { return std::max(floor_bytes_, budget_->left(this)); }
   uint64_t kept_bytes() const { return slabs_.kept_bytes(); }  // Trim may free them.
 
