@@ -14,12 +14,6 @@ namespace {
 
 constexpr double kAny = 2;  // More than any share.
 
-uint64_t StoredBytes(const Tree& tree) {
-  uint64_t bytes = 0;
-  for (const auto& [number, use] : tree.tables()) bytes += use.live_bytes;
-  return bytes;
-}
-
 }  // namespace
 
 // The share of its content that is still needed.
@@ -38,8 +32,31 @@ bool RestingSegments::MayRest(const wal::SegmentInfo& segment) const {
   const uint64_t segment_bytes = deps_.options->segment_bytes;
   const SegmentUsage* const use = tree_.segment_usages().Find(segment.number);
   if (segment.file_bytes != segment_bytes || use == nullptr || use->lied) return false;
-  if (LiveShare(*use) < kLiveShareMin) return false;
-  return use->live_bytes >= use->kv_extents * (segment_bytes / kRestingPiecesMax);
+  return LiveShare(*use) >= kLiveShareMin && IsInLargePieces(*use);
+}
+
+bool RestingSegments::IsInLargePieces(const SegmentUsage& use) const {
+  return use.live_bytes >= use.kv_extents * (deps_.options->segment_bytes / kRestingPiecesMax);
+}
+
+// As far as that is known. REQUIRES: the commit lock.
+bool RestingSegments::GetsNoSmaller(uint64_t segment, const SegmentUsage& use) const {
+  if (IsPacked(use)) return true;
+  const auto tried = gets_smaller_.find(segment);
+  return tried != gets_smaller_.end() && !tried->second && IsInLargePieces(use);
+}
+
+// What is packed needs no trial, nor what is to be sealed whatever a trial says.
+void RestingSegments::TryAll(std::span<const uint64_t> segments) {
+  for (const uint64_t segment : segments) {
+    {
+      std::lock_guard lock(mutex_);
+      const SegmentUsage* const use = tree_.segment_usages().Find(segment);
+      if (use == nullptr || gets_smaller_.contains(segment) || IsPacked(*use)) continue;
+      if (LiveShare(*use) < kLiveShareMinAtCap || !IsInLargePieces(*use)) continue;
+    }
+    gets_smaller_.emplace(segment, trial_.GetsSmaller(segment));
+  }
 }
 
 std::vector<wal::RestingSegment> RestingSegments::Choose(
@@ -50,19 +67,21 @@ std::vector<wal::RestingSegment> RestingSegments::Choose(
   for (const wal::SegmentInfo& segment : leaving) {
     if (!MayRest(segment)) continue;
     const SegmentUsage& use = *tree_.segment_usages().Find(segment.number);
-    if (packed_alone && (!IsPacked(use) || LiveShare(use) < kLiveShareMinAtCap)) continue;
+    const bool stays = GetsNoSmaller(segment.number, use) && LiveShare(use) >= kLiveShareMinAtCap;
+    if (packed_alone && !stays) continue;
     chosen.push_back({segment.number, segment.end_offset});
   }
   return chosen;
 }
 
-std::vector<uint64_t> RestingSegments::WellPacked() const {
+std::vector<uint64_t> RestingSegments::WellPacked() {
   std::vector<uint64_t> segments = FullInLog();
   for (const wal::RestingSegment& one : deps_.manifest->resting()) segments.push_back(one.number);
+  TryAll(segments);
   std::lock_guard lock(mutex_);
   std::erase_if(segments, [this](uint64_t segment) {
     const SegmentUsage* const use = tree_.segment_usages().Find(segment);
-    return use == nullptr || !IsPacked(*use) || LiveShare(*use) < kLiveShareMinAtCap;
+    return use == nullptr || !GetsNoSmaller(segment, *use) || LiveShare(*use) < kLiveShareMinAtCap;
   });
   std::sort(segments.begin(), segments.end());
   return segments;
@@ -87,6 +106,9 @@ Status RestingSegments::GiveBackDead() {
   {
     const std::vector<wal::RestingSegment> resting = deps_.manifest->resting();
     std::lock_guard lock(mutex_);
+    std::erase_if(gets_smaller_, [this](const auto& tried) {
+      return tree_.segment_usages().Find(tried.first) == nullptr;
+    });
     for (const wal::RestingSegment& segment : resting) {
       const SegmentUsage* const use = tree_.segment_usages().Find(segment.number);
       if (use != nullptr && use->live_bytes != 0) continue;
@@ -122,10 +144,8 @@ Status RestingSegments::GiveBackDead() {
 // A segment of which less than this share is needed is sealed.
 RestingSegments::ShareMin RestingSegments::LiveShareMin(SpaceRound::Kind kind) const {
   if (kind == SpaceRound::Kind::kAll) return {kAny, kLiveShareMinAtCap};
-  if (IsShort()) return {packing_saves_ ? kAny : kLiveShareMinAtCap, kLiveShareMinAtCap};
-  if (kind == SpaceRound::Kind::kIdle) {
-    return {packing_saves_ ? kAny : kLiveShareMinIdle, kLiveShareMinIdle};
-  }
+  if (IsShort()) return {kAny, kLiveShareMinAtCap};
+  if (kind == SpaceRound::Kind::kIdle) return {kAny, kLiveShareMinIdle};
   return {kLiveShareMin, kLiveShareMin};
 }
 
@@ -148,7 +168,8 @@ uint64_t RestingSegments::EmptiestBelow(const ShareMin& share, std::span<const u
     const SegmentUsage* const use = tree_.segment_usages().Find(segment);
     if (use == nullptr || use->live_bytes == 0 || damaged_.contains(segment)) return;
     const double live = LiveShare(*use);
-    if (live >= least || live >= (IsPacked(*use) ? share.packed : share.unpacked)) return;
+    if (live >= least || live >= (GetsNoSmaller(segment, *use) ? share.packed : share.unpacked))
+      return;
     emptiest = segment;
     *found = *use;
     least = live;
@@ -160,17 +181,22 @@ uint64_t RestingSegments::EmptiestBelow(const ShareMin& share, std::span<const u
 
 Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
   *packed = false;
-  uint64_t segment = 0, stored_before = 0;
+  const ShareMin share = LiveShareMin(kind);
+  std::vector<uint64_t> more;
+  if (kind == SpaceRound::Kind::kIdle) more = FullInLog();
+  uint64_t segment = 0;
   SegmentUsage before;
-  {
-    const ShareMin share = LiveShareMin(kind);
-    std::vector<uint64_t> more;
-    if (kind == SpaceRound::Kind::kIdle && packing_saves_) more = FullInLog();
+  while (true) {
+    {
+      std::lock_guard lock(mutex_);
+      segment = EmptiestBelow(share, more, &before);
+    }
+    if (segment == 0) return Status::Ok();
+    TryAll({&segment, 1});
     std::lock_guard lock(mutex_);
-    segment = EmptiestBelow(share, more, &before);
-    stored_before = StoredBytes(tree_);
+    const double least = GetsNoSmaller(segment, before) ? share.packed : share.unpacked;
+    if (LiveShare(before) < least) break;
   }
-  if (segment == 0) return Status::Ok();
   const Status sealed = sealer_->Seal({.first = segment, .last = segment});
   if (sealed.code() == StatusCode::kCorruption) damaged_.insert(segment);
   CAIRN_RETURN_IF_ERROR(sealed);
@@ -184,12 +210,6 @@ Status RestingSegments::PackEmptiest(SpaceRound::Kind kind, bool* packed) {
   }
   deps_.round->CountReclaimed(before.live_bytes);
   deps_.counters->packed_segments.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t stored_after = StoredBytes(tree_);
-  const uint64_t stored = stored_after - std::min(stored_before, stored_after);
-  if (!IsPacked(before)) {
-    packing_saves_ =
-        static_cast<double>(stored) < kPackedShareMax * static_cast<double>(before.live_bytes);
-  }
   return Status::Ok();
 }
 
@@ -198,8 +218,7 @@ bool RestingSegments::IdleWorkIsDue() const {
   bool due = false;
   static_cast<void>(CatchBadAlloc([&] {
     const ShareMin share = LiveShareMin(SpaceRound::Kind::kIdle);
-    std::vector<uint64_t> more;
-    if (packing_saves_) more = FullInLog();
+    const std::vector<uint64_t> more = FullInLog();
     SegmentUsage found;
     std::lock_guard lock(mutex_);
     due = EmptiestBelow(share, more, &found) != 0;

@@ -9,14 +9,14 @@
 //   was not counted                    sealed: nobody knows when its file may go
 //   is needed by less than a half      sealed: moving what lives frees more than it writes
 //   holds KV in small pieces           sealed: a restore would read them one by one
-//   would lack room, or Compact        sealed, if its KV is not packed: then it takes less
+//   would lack room, or Compact        sealed, if it gets smaller by that (pack_trial.h)
 //   else                               rests
 //
 //   a segment that rests               then
 //   --------------------               ----
 //   is not needed                      its file goes
 //   is needed by less than a half      sealed, the emptiest first
-//   lies in the way of room, Compact   sealed, the emptiest first, if its KV is not packed, or a
+//   lies in the way of room, Compact   sealed, the emptiest first, if it gets smaller by that, or a
 //                                      tenth of it is dead
 //   and nobody writes                  sealed, if that makes its content smaller, or a seventh is
 //                                      dead; so is a full segment that is still in the log
@@ -26,12 +26,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <vector>
 
 #include "engine/background/dead_tables.h"
 #include "engine/background/index_flusher.h"
+#include "engine/background/pack_trial.h"
 #include "engine/background/sealer.h"
 #include "engine/background/space_deps.h"
 #include "engine/background/space_requests.h"
@@ -48,7 +50,8 @@ class RestingSegments {
         sealer_(sealer),
         flusher_(flusher),
         dead_tables_(dead_tables),
-        requests_(requests) {}
+        requests_(requests),
+        trial_(deps, sealer) {}
   RestingSegments(const RestingSegments&) = delete;
   RestingSegments& operator=(const RestingSegments&) = delete;
 
@@ -56,7 +59,7 @@ class RestingSegments {
   std::vector<wal::RestingSegment> Choose(SpaceRound::Kind kind,
                                           std::span<const wal::SegmentInfo> leaving);
   // Full segments, resting or not yet, whose content would not get smaller in tables.
-  std::vector<uint64_t> WellPacked() const;
+  std::vector<uint64_t> WellPacked();
   // Removes the files that nothing in the tree needs, once that is durable and nobody reads them. A
   // file that cannot be removed is tried again the next time.
   Status GiveBackDead();
@@ -69,6 +72,9 @@ class RestingSegments {
  private:
   bool IsShort() const { return deps_.gauge->DataIsShort() || requests_->RoomIsShort(); }
   bool MayRest(const wal::SegmentInfo& segment) const;
+  bool IsInLargePieces(const SegmentUsage& use) const;
+  bool GetsNoSmaller(uint64_t segment, const SegmentUsage& use) const;
+  void TryAll(std::span<const uint64_t> segments);
   Status ForgetInManifest(std::span<const uint64_t> dead, uint64_t sequence);
   struct ShareMin {
     double unpacked = 0, packed = 0;
@@ -90,7 +96,8 @@ class RestingSegments {
   SpaceRequests* const requests_;
   std::vector<uint64_t> unremoved_;  // The manifest does not name them any more.
   std::set<uint64_t> damaged_;
-  bool packing_saves_ = true;  // As the last one that was packed shows.
+  const PackTrial trial_;
+  std::map<uint64_t, bool> gets_smaller_;  // Outcomes of trials, of segments that are there.
 };
 
 }  // namespace cairn::engine

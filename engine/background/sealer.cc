@@ -20,14 +20,24 @@ uint64_t RawBytes(const SealSource& source) {
 
 }  // namespace
 
+// `keep`: entries logged from here on are not examined, and stay.
+Result<std::vector<uint64_t>> Sealer::ReadNodes(const SegmentSet& segments, bool keep) const {
+  std::vector<uint64_t> nodes;
+  CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*deps_.index, segments, &nodes));
+  std::lock_guard lock(mutex_);
+  for (const auto& [at, node] : tree_.logged().entries()) {
+    if (segments.Contains(at)) nodes.push_back(node);
+  }
+  if (keep) tree_.logged().Keep();
+  return nodes;
+}
+
 // L records of the index, and nodes logged since the last tree flush, say what must be sealed.
 // Meanwhile others append into the same segments, and tree flushes come between the steps. We do
 // not track, per L record, whether everything it covers was sealed; the next flush rewrites them:
 // it deletes all of them of these segments and then puts those that the tree still has, that is,
 // all that was logged since this looked (LoggedNodes::Keep), flushed meanwhile or not.
 Status Sealer::Seal(const SegmentSet& segments) {
-  std::vector<uint64_t> nodes;
-  CAIRN_RETURN_IF_ERROR(TreeRecords::ReadLogged(*deps_.index, segments, &nodes));
   struct Kept {
     Sealer* sealer;
     ~Kept() {
@@ -35,13 +45,7 @@ Status Sealer::Seal(const SegmentSet& segments) {
       sealer->tree_.logged().Release();
     }
   };
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [at, node] : tree_.logged().entries()) {
-      if (segments.Contains(at)) nodes.push_back(node);
-    }
-    tree_.logged().Keep();  // Entries logged from here on are not examined.
-  }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<uint64_t> nodes, ReadNodes(segments, /*keep=*/true));
   const Kept kept{this};
   CAIRN_RETURN_IF_ERROR(SealPlaces(nodes, [&segments](const Place& place) {
     return place.log.segment != 0 && segments.Contains(place.log.segment);

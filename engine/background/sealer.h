@@ -40,6 +40,10 @@ class Sealer {
 
   // Seals everything in these segments of the log.
   Status Seal(const SegmentSet& segments);
+  // Nodes that may have content in these segments.
+  Result<std::vector<uint64_t>> NodesIn(const SegmentSet& segments) const {
+    return ReadNodes(segments, /*keep=*/false);
+  }
   // Seals conversations whose chains have become long, when they are worth a table.
   Status SealDue();
   // Seals the content of these nodes that lies at a wanted place. After each table it calls
@@ -52,6 +56,7 @@ class Sealer {
   bool BecomesDue();
 
  private:
+  Result<std::vector<uint64_t>> ReadNodes(const SegmentSet& segments, bool keep) const;
   Status Choose(uint64_t node, const std::function<bool(const Place&)>& wanted, SealBatch* batch);
   Status SealAll(std::set<uint64_t> left, const std::function<bool(const Place&)>& wanted,
                  const std::function<bool()>& enough, TableSeries* tables);

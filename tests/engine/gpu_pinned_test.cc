@@ -23,16 +23,21 @@ class GpuPinnedTest : public GpuTest {
     Start(device);
     sim_.disk->set_trace(true);
   }
-  // A sealed branch of that name and namespace.
+  // A sealed branch of that name and namespace. A quarter of each segment is
+  // dead, so that none rests.
   Branch Write(const ModelSpec& model, const std::string& name, uint64_t count,
                const std::string& ns = {}) {
     auto id = store_.RegisterModel(model);
     EXPECT_OK(id);
     auto branch = store_.CreateBranch(*id, {.name = name, .ns = ns});
     EXPECT_OK(branch);
+    auto dies = store_.CreateBranch(*id);
+    EXPECT_OK(dies);
     for (uint64_t at = 0; at < count; at += 100) {
       EXPECT_OK(AppendSome(*branch, model, at, std::min<uint64_t>(100, count - at)));
+      EXPECT_OK(AppendSome(*dies, model, at / 100 * 34, 34));
     }
+    EXPECT_OK(dies->Drop());
     EXPECT_OK(store_.Compact());
     return *branch;
   }

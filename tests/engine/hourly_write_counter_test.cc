@@ -64,7 +64,7 @@ TEST(HourlyWriteCounter, AStoreCountsWhatItWritesByDays) {
   EXPECT_GT(made, 0u) << "a MANIFEST and what the log has of the model";
   const auto write = [&] {
     ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id));
-    ASSERT_OK(AppendSome(branch, model, 0, 64));
+    ASSERT_OK(AppendSome(branch, model, 0, 24));
     ASSERT_OK(store.Compact());
   };
   uint64_t before = made;
@@ -72,7 +72,7 @@ TEST(HourlyWriteCounter, AStoreCountsWhatItWritesByDays) {
     write();
     const StoreMetrics metrics = store.Metrics();
     if (hour < 23) {
-      EXPECT_GE(metrics.written_bytes_day, before + 2 * 64 * model.token_bytes())
+      EXPECT_GE(metrics.written_bytes_day, before + 2 * 24 * model.token_bytes())
           << "into the log, and into a table";
     }
     before = metrics.written_bytes_day;
@@ -98,7 +98,7 @@ TEST(HourlyWriteCounter, AStoreCountsWhatItWritesByDays) {
   scheduler.Sleep(26 * kHour);
   EXPECT_EQ(0u, store.Metrics().written_bytes_day);
   write();
-  EXPECT_GE(store.Metrics().written_bytes_day, 64 * model.token_bytes());
+  EXPECT_GE(store.Metrics().written_bytes_day, 24 * model.token_bytes());
   // A copy starts its own count.
   ASSERT_OK(store.Checkpoint("/copy"));
   ASSERT_OK_ASSIGN(const engine::Manifest copy,

@@ -90,14 +90,14 @@ TEST_P(SealTest, LongChainsAreSealedByThemselves) {
 TEST_P(SealTest, NothingIsReadFromTheLogAfterwards) {
   const ModelSpec model = WideModel();
   Branch chat = Create(Register(model), "chat");
-  ASSERT_OK(AppendSome(chat, model, 0, 50));
+  ASSERT_OK(AppendSome(chat, model, 0, 20));
   ASSERT_OK(store_.Compact());
-  KvSet got(model, Layout::kNhd, 0, 50);
+  KvSet got(model, Layout::kNhd, 0, 20);
   RestoreRequest request;
-  request.into = got.View(0, 50);
+  request.into = got.View(0, 20);
   ASSERT_OK_ASSIGN(const RestoreResult result, chat.Restore(request));
   EXPECT_EQ(0U, result.hot_bytes);
-  EXPECT_EQ(50 * model.token_bytes(), result.bytes);
+  EXPECT_EQ(20 * model.token_bytes(), result.bytes);
 }
 
 TEST_P(SealTest, LifeGoesOnAfterIt) {
@@ -175,8 +175,8 @@ TEST_P(SealTest, AHalfEmptyTableIsRewritten) {
   const ModelSpec model = WideModel();
   const ModelId id = Register(model);
   Branch chat = Create(id, "chat"), other = Create(id, "other");
-  ASSERT_OK(AppendSome(chat, model, 0, 60));
-  ASSERT_OK(AppendSome(other, model, 0, 40));
+  ASSERT_OK(AppendSome(chat, model, 0, 12));
+  ASSERT_OK(AppendSome(other, model, 0, 8));
   ASSERT_OK(store_.Compact());
   const std::vector<std::string> first = Tables();
   ASSERT_EQ(1U, first.size());
@@ -192,7 +192,7 @@ TEST_P(SealTest, AHalfEmptyTableIsRewritten) {
   EXPECT_NE(first, Tables());
   for (int opened = 0; opened < 2; ++opened) {
     EXPECT_EQ(1U, Tables().size());
-    EXPECT_TRUE(HasKv(Find("other"), model, 0, 40));
+    EXPECT_TRUE(HasKv(Find("other"), model, 0, 8));
     Reopen();
   }
 }

@@ -32,7 +32,8 @@ TEST(Regress, LargeReadsTookNewMemoryEachTime) {
     }
     ASSERT_OK(store.Flush());
     EXPECT_TRUE(HasKv(small, model, 0, 24 * kSmall));
-    EXPECT_TRUE(HasKv(large, model, 0, 6 * kLarge));
+    // The page cache takes it the second time.
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(HasKv(large, model, 0, 6 * kLarge));
     const uint64_t before = memory.taken();
     for (int i = 0; i < 10; ++i) EXPECT_TRUE(HasKv(large, model, 0, 6 * kLarge));
     EXPECT_LE(memory.taken(), before + 2);
