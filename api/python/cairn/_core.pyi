@@ -773,6 +773,137 @@ def copy_kv(model: ModelSpec | Model, from_: KvView | KvBuffer, to: KvView | KvB
     One copy between views of a model: KvCopier(model, model, gpus=gpus).copy(from_, to).
     """
 
+class SlotUse:
+    """
+    One use of a slot: plain data for messages, which can be pickled.
+
+    number: no two uses of a KvSlots have the same; 0: none.
+    """
+
+    def __init__(self, slot: int, number: int) -> None: ...
+
+    @property
+    def slot(self) -> int: ...
+
+    @property
+    def number(self) -> int: ...
+
+    def __eq__(self, arg: SlotUse, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __getstate__(self) -> tuple[int, int]: ...
+
+    def __setstate__(self, arg: tuple[int, int], /) -> None: ...
+
+class SlotNews:
+    """What a report led to."""
+
+    @property
+    def state(self) -> str:
+        """The slot's, now."""
+
+    @property
+    def all_reported(self) -> bool:
+        """It was the last one."""
+
+    @property
+    def all_copied(self) -> bool:
+        """And each rank had copied its rows."""
+
+class KvSlots:
+    """
+    Which slot of shared memory may be touched by whom, and when.
+
+    For the process with the store; ranks do what its messages say, and report. docs/processes.md.
+    States: "free", "filling", "filled", "appending", "restoring", "emptying", "left". Nothing blocks.
+    Any thread may use it. Calls about a use raise Stale (it is over), InvalidArgument (no such slot)
+    and InvalidState (its slot is in another state); then nothing changes.
+    """
+
+    def __init__(self, area: numpy.typing.NDArray[numpy.uint8], slot_bytes: int, ranks: int) -> None:
+        """
+        Cuts `area`, SharedMemory.bytes say, into slots of slot_bytes, rounded up to 64.
+
+        Raises InvalidArgument: no room for one slot, or more than 2^20; no ranks, or more than 1024.
+        """
+
+    @staticmethod
+    def memory_of(area: numpy.typing.NDArray[numpy.uint8], slot_bytes: int, slot: int) -> numpy.typing.NDArray[numpy.uint8]:
+        """
+        The memory of a slot, in any process. InvalidArgument: it is beyond the area.
+        """
+
+    def bytes(self, use: SlotUse) -> numpy.typing.NDArray[numpy.uint8]:
+        """The memory of its slot."""
+
+    def state_of(self, use: SlotUse) -> str: ...
+
+    def missing_reports(self, use: SlotUse) -> int:
+        """How many ranks were told and have not reported yet."""
+
+    def counts(self) -> dict[str, int]:
+        """
+        How many slots there are, and are in each state; and what happened so far.
+
+        "uses" were begun, "refused" not, since no slot was free; "failed": of a rank or a restore;
+        "strange": reports of no such use.
+        """
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def ranks(self) -> int: ...
+
+    @property
+    def slot_bytes(self) -> int:
+        """Rounded up."""
+
+    def begin_save(self) -> SlotUse:
+        """
+        A free slot, into which all ranks copy from now on. Busy: none is free, or a rank is gone.
+        """
+
+    def begin_load(self) -> SlotUse:
+        """A free slot, into which the owner restores. Busy as begin_save."""
+
+    def report(self, use: SlotUse, rank: int, copied: bool = True) -> SlotNews:
+        """
+        A rank has ended its copy for a use, or failed; it touches the slot no more.
+
+        Raises InvalidArgument (no such rank or slot), Stale (of no use that is), Conflict (it has reported
+        already, or is gone), InvalidState (ranks were told of nothing); all of these count as strange.
+        """
+
+    def begin_append(self, use: SlotUse) -> None:
+        """
+        From here on an append may read the slot, which is filled, up to end_append.
+        """
+
+    def end_append(self, use: SlotUse) -> None: ...
+
+    def end_restore(self, use: SlotUse, restored: bool = True) -> bool:
+        """
+        Nothing writes to the slot any more. True: the ranks are to be told.
+
+        False: it was not restored, or the use was given up; the slot is free.
+        """
+
+    def leave(self, use: SlotUse) -> str:
+        """
+        Gives a use up; the state that its slot has now. "left": somebody may still touch it.
+        """
+
+    def rank_gone(self, rank: int) -> None:
+        """
+        A rank's process has ended and can write nothing any more. While one is gone no use
+        begins. Conflict: it is gone already.
+        """
+
+    def rank_came(self, rank: int) -> None:
+        """Another process has taken its place. Conflict: it is not gone."""
+
 class Ticket:
     """
     One asynchronous call.

@@ -102,6 +102,7 @@ void BindBranch(nb::module_& module);
 void BindTicket(nb::module_& module);
 void BindGpu(nb::module_& module);
 void BindSharedMemory(nb::module_& module);
+void BindKvSlots(nb::module_& module);
 void BindObjects(nb::module_& module);
 void BindObjectQueue(nb::module_& module);
 

@@ -19,6 +19,7 @@ NB_MODULE(_core, module) {
   python::BindKv(module);
   python::BindGpu(module);
   python::BindSharedMemory(module);
+  python::BindKvSlots(module);
   python::BindTicket(module);
   python::BindEvents(module);
   python::BindStore(module);
