@@ -247,7 +247,7 @@ def test_what_cannot_be_done_is_refused_by_name(exported, monkeypatch, tmp_path)
         with pytest.raises((ValueError, TypeError, cairn.Error), match=said):
             KVConnectorFactory.create_connector(config, KVConnectorRole.WORKER, cache)
 
-    refused("distributed_executor_backend is 'mp'", full, distributed_executor_backend="mp")
+    refused("distributed_executor_backend is 'ray'", full, distributed_executor_backend="ray")
     refused("cache group 0 is a ChunkedLocalAttentionSpec", ChunkedLocalAttentionSpec(attention_chunk_size=64, **SHAPE))
     refused("'path', the directory", full, extra={})
     refused("'pth' is none of .*append_tokens", full, extra={"pth": "x"})

@@ -122,24 +122,32 @@ class Engine:
 
     def step_of(self, new, running=()):
         """A step of several requests, which computes those that run already first, as vLLM does."""
+        self.worker.bind_connector_metadata(self.scheduler.build_connector_meta(self.output_of(new, running)))
+        self.forward([*running, *new])
+        self.worker.clear_connector_metadata()
+
+    def output_of(self, new, running):
+        """As much of a SchedulerOutput as a connector asks for."""
         both = [*running, *new]
         tables = {one.name: one.tables for one in both}
-        output = types.SimpleNamespace(
+        return types.SimpleNamespace(
             scheduled_new_reqs=[types.SimpleNamespace(req_id=one.name, num_computed_tokens=one.computed)
                                 for one in new],
             scheduled_cached_reqs=types.SimpleNamespace(req_ids=[one.name for one in running],
                                                         num_computed_tokens=[one.computed for one in running]),
             num_scheduled_tokens={one.name: one.count for one in both},
+            total_num_scheduled_tokens=sum(one.count for one in both),
             kv_connector_block_state=types.SimpleNamespace(get_block_ids=lambda name: tables[name],
                                                            boundary_state_offloads=self.offered(both)))
-        self.worker.bind_connector_metadata(self.scheduler.build_connector_meta(output))
+
+    def forward(self, scheduled):
+        """The worker's part of a step."""
         self.worker.start_load_kv(None)
         for index, name in enumerate(self.tensors):
             self.worker.wait_for_layer_load(name)
-            for one in both:
+            for one in scheduled:
                 self.compute(index, name, one.tokens, one.computed, one.tables)
         self.worker.wait_for_save()
-        self.worker.clear_connector_metadata()
 
     def offered(self, scheduled):
         """Of requests of a step: (group, block, tokens) of states that vLLM keeps behind it. There are none."""

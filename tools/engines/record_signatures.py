@@ -26,10 +26,12 @@ CLASSES = {
     },
     "vllm": {
         "vllm/distributed/kv_transfer/kv_connector/v1/base.py": [
-            "KVConnectorBase_V1", "SupportsHMA", "KVConnectorMetadata"],
+            "KVConnectorBase_V1", "SupportsHMA", "KVConnectorMetadata", "KVConnectorHandshakeMetadata",
+            "KVConnectorWorkerMetadata", "KVConnectorTransferResults"],
         "vllm/distributed/kv_transfer/kv_connector/v1/metrics.py": ["KVConnectorStats", "KVConnectorPromMetrics"],
         "vllm/v1/core/sched/output.py": ["KVConnectorBlockState"],
         "vllm/v1/kv_cache_interface.py": ["MambaSpec"],
+        "vllm/v1/outputs.py": ["KVConnectorOutput"],
         "vllm/v1/request.py": ["Request"],
         "vllm/config/kv_transfer.py": ["KVTransferConfig"],
         "vllm/lora/worker_manager.py": ["WorkerLoRAManager"],

@@ -99,14 +99,16 @@ class Layout:
         return tokens // self.step * self.step
 
 
-def layout_of(vllm_config, kv_cache_config, settings, digests):
-    groups = []
-    for index, group in enumerate(kv_cache_config.kv_cache_groups):
-        groups.append(_group(vllm_config, index, tuple(group.layer_names), group.kv_cache_spec))
+def groups_of(vllm_config, kv_cache_config):
+    """Needs the model's layers: only the process that has them knows."""
+    return tuple(_group(vllm_config, index, tuple(group.layer_names), group.kv_cache_spec)
+                 for index, group in enumerate(kv_cache_config.kv_cache_groups))
+
+
+def layout_of(vllm_config, groups, settings, digests):
     # Stores have been written with blocks of a processor as pages, which are of another model.
     form = " in rows" if any(group.backend == CPU and not group.packed for group in groups) else ""
-    return Layout(tuple(groups), identity.identity_of(vllm_config, settings, digests, form),
-                  content.settings_of(vllm_config))
+    return Layout(groups, identity.identity_of(vllm_config, settings, digests, form), content.settings_of(vllm_config))
 
 
 def _group(vllm_config, index, layers, spec):
@@ -203,21 +205,47 @@ class Pool:
     def view(self, begin, end, tables, states=True):
         """Positions [begin, end) of a request's blocks; of a window those that there are blocks of; of a recurrent
         group, with `states`, the one state behind `end` tokens, which is the one that its table has."""
+        return self.of_rows(rows_of(self.layout, begin, end, tables, end if states else None))
+
+    def of_rows(self, rows):
+        """The view of these Rows."""
         whole = None
-        for group, held, split, table in zip(self.layout.groups, self._held, self._split, tables):
+        for one in rows:
+            group, held, split = self.layout.groups[one.group], self._held[one.group], self._split[one.group]
             if group.recurrent:
-                if states:
-                    view = held.view(end - 1, 1, table=table, table_position=end - 1)
-                    whole = view if whole is None else whole + view
-                continue
-            first = begin if group.window == 0 else max(begin, _first_present(table, end, group.block))
-            if first >= end:
-                continue
-            low = first // group.block
-            blocks = [block * split + part for block in table[low:-(-end // group.block)] for part in range(split)]
-            view = held.view(first, end - first, table=blocks, table_position=low * group.block)
+                view = held.view(one.begin, 1, table=one.blocks, table_position=one.begin)
+            else:
+                blocks = [block * split + part for block in one.blocks for part in range(split)]
+                view = held.view(one.begin, one.end - one.begin, table=blocks,
+                                 table_position=one.begin // group.block * group.block)
             whole = view if whole is None else whole + view
         return whole
+
+
+@dataclasses.dataclass
+class Rows:
+    """Positions [begin, end) of a group, and blocks of its pool from the one that has `begin` on."""
+
+    group: int
+    begin: int
+    end: int
+    blocks: list[int]
+
+
+def rows_of(layout, begin, end, tables, all_end):
+    """What positions [begin, end) of a request are in its blocks, a Rows for each group that has some. all_end: where
+    the whole transfer ends, of which these may be a part: a window is the one there, and so are states. None: states
+    are left out."""
+    rows = []
+    for group, table in zip(layout.groups, tables):
+        if group.recurrent:
+            if end == all_end:
+                rows.append(Rows(group.index, end - 1, end, list(table)))
+            continue
+        first = begin if group.window == 0 else max(begin, _first_present(table, all_end or end, group.block))
+        if first < end:
+            rows.append(Rows(group.index, first, end, table[first // group.block:-(-end // group.block)]))
+    return rows
 
 
 def _first_present(table, end, block):

@@ -246,26 +246,32 @@ class SchedulerSide:
         self._loading, self.starts = bool(self.starts), []
         if not self.saves:
             return meta
-        cached = output.scheduled_cached_reqs
-        # New requests may share blocks that others compute in this step: those are saved first, and once.
-        computed = dict(zip(cached.req_ids, cached.num_computed_tokens))
-        computed.update({new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs})
-        for request_id, done in computed.items():
-            known = self.known.get(request_id)
-            end = done + output.num_scheduled_tokens[request_id]
-            if traced:
+        if traced:
+            for request_id, done in _computed(output).items():
+                known, end = self.known.get(request_id), done + output.num_scheduled_tokens[request_id]
                 caught_up = known is not None and end >= known.request.num_tokens
                 blocks = output.kv_connector_block_state.get_block_ids(request_id)[0]
                 meta.computed.append(Computed(done, end, caught_up, blocks))
-            if known is None or request_id not in self.sequences:
+        meta.saves.extend(self._due(output))
+        return meta
+
+    def _due(self, output):
+        """A Save of each request that has something to save behind this step."""
+        for request_id, done in _computed(output).items():
+            known = self.known.get(request_id)
+            if known is None or request_id not in self.sequences or self._is_saving(request_id):
                 continue
-            tokens = min(end, known.request.num_tokens)  # Those beyond are drafts, which may be refused.
+            # Tokens beyond are drafts, which may be refused.
+            tokens = min(done + output.num_scheduled_tokens[request_id], known.request.num_tokens)
             kv_end, states = self._stored_end(known, tokens, output.kv_connector_block_state)
             save = self._save(known.request, kv_end, lambda: self.layout.with_states(
                 output.kv_connector_block_state.get_block_ids(request_id), states))
             if save is not None:
-                meta.saves.append(save)
-        return meta
+                yield save
+
+    def _is_saving(self, request_id):
+        """Whether a save of it is under way."""
+        return False
 
     def _stored_end(self, known, tokens, blocks):
         """How far what a step computes up to `tokens` can be stored, and {recurrent group: its block with the state
@@ -294,10 +300,21 @@ class SchedulerSide:
 
     def finished(self, request, tables):
         """Saves the tail, so that nothing holds the blocks: vLLM resets its prefix cache only while none is in use, and
-        behind the last request comes no step that would free one."""
+        behind the last request comes no step that would free one. Whether vLLM is to keep the blocks."""
+        end = self._end_of(request, tables, self.layout.step == 1)
+        if end is None:
+            return False
+        if self.engine.worker is None:
+            finish(self.sequences, end)
+        else:
+            self.engine.worker.end_request(end)
+        return False
+
+    def _end_of(self, request, tables, saves_tail):
+        """The End of a request that is over. None: nothing was begun for it."""
         known = self.known.pop(request.request_id, None)
         if known is None:
-            return
+            return None
         self._end_prefetch(known)
         self._forget(known)
         if known.control.blend:
@@ -308,20 +325,16 @@ class SchedulerSide:
         self.starts = [start for start in self.starts if not self._cancelled(start, request.request_id)]
         sequence = self.sequences.get(request.request_id)
         if sequence is None:
-            return
+            return None
         save, tokens, first = None, [], sequence.length
         if self.saves and request.status != RequestStatus.FINISHED_ERROR:
             computed = known.content.whole(
                 min(request.num_computed_tokens - request.num_in_flight_tokens, request.num_tokens))
-            if self.layout.step == 1 and not self.layout.recurrent:
+            if saves_tail and not self.layout.recurrent:
                 save = self._save(request, computed, lambda: tuple(list(table) for table in tables), final=True)
             if request.num_output_tokens > 0:  # Else it was cancelled: its prompt is nothing to keep.
                 tokens = list(request.all_token_ids[first:])
-        end = End(request.request_id, save, first, tokens, request.num_output_tokens)
-        if self.engine.worker is None:
-            finish(self.sequences, end)
-        else:
-            self.engine.worker.end_request(end)
+        return End(request.request_id, save, first, tokens, request.num_output_tokens)
 
     def _cancelled(self, start, request_id):
         """A load that the worker was not told of yet: nobody needs its lease."""
@@ -335,3 +348,12 @@ class SchedulerSide:
 
     def close(self):
         self.engine.scheduler = None
+
+
+def _computed(output):
+    """{request: how many of its tokens have KV before the step}. New requests may share blocks that others compute in
+    this step: those come first, so that they are saved first, and once."""
+    cached = output.scheduled_cached_reqs
+    computed = dict(zip(cached.req_ids, cached.num_computed_tokens))
+    computed.update({new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs})
+    return computed

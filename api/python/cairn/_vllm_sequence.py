@@ -94,11 +94,7 @@ class Sequence:
         """Goes on from what the store has of the tokens by now, so that requests of one prompt store it once.
 
         Ids whose KV was evicted get it back, for all branches that share them."""
-        if self.sound is not None:
-            tokens = tokens[:self.content.outside(min(self.sound, len(tokens)))]
-        if len(tokens) < FOUND_FROM:
-            return
-        hit = find(self.engine.shared, self.place, tokens, self.content, self.name, self.exact is not None)
+        hit = self._look(tokens)
         if not hit:
             return
         with hit:
@@ -111,6 +107,22 @@ class Sequence:
             if restorable < matched:
                 matched = self._fill(restorable, matched, view, gpu_ready)
         self.base = self.length = matched
+
+    def _look(self, tokens):
+        """What the store has of the tokens, as find(); None: nothing that may be taken."""
+        if self.sound is not None:
+            tokens = tokens[:self.content.outside(min(self.sound, len(tokens)))]
+        if len(tokens) < FOUND_FROM:
+            return None
+        return find(self.engine.shared, self.place, tokens, self.content, self.name, self.exact is not None)
+
+    def wanted_from(self, tokens):
+        """The first position whose rows a save of these tokens will want, as far as the store does not change."""
+        hit = self._look(tokens) if self.follows else None
+        if not hit:
+            return self.length
+        with hit:
+            return max(self.length, self.content.whole(hit.restorable))
 
     def _fork(self, hit, position):
         before = self.branch

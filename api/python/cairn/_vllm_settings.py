@@ -13,7 +13,7 @@ from vllm.platforms import current_platform
 
 import cairn
 
-from . import _earlier, _vllm_rotary
+from . import _earlier
 from ._digest import Digests
 from ._held import Held
 from ._vllm_adapters import Adapters
@@ -25,6 +25,9 @@ from ._vllm_unsound import Unsound
 LEASE_SECONDS = 30.0
 # Decoded tokens go into the store by so many: an append costs some hundred microseconds.
 APPEND_TOKENS = 16
+# The area that the scheduler's process lends to the model's, and how long blocks are held for copies to it.
+SHARED_BYTES = 256 << 20
+HOLD_SECONDS = 30.0
 BLEND_DEFAULTS = ("cairn", "lmcache", "ucm")
 # Options of a plan that the connector sets, or that no two prompts share.
 OF_ONE_PROMPT = ("align_tokens", "recompute", "sources")
@@ -46,6 +49,8 @@ class Settings:
     weights_digest: str = ""
     allow_namespaces: list[str] = dataclasses.field(default_factory=list)
     allow_pinned: bool = False
+    shared_memory_bytes: int = SHARED_BYTES
+    hold_seconds: float = HOLD_SECONDS
     enable_blending: bool = False
     keep_blended: bool = False
     blend_defaults: str = "cairn"
@@ -69,6 +74,11 @@ class Settings:
         for name in ("allow_pinned", "enable_blending", "keep_blended"):
             if not isinstance(extra.get(name, False), bool):
                 raise ValueError(f"kv_connector_extra_config: {name!r} is neither true nor false")
+        shared, hold = extra.get("shared_memory_bytes", 1), extra.get("hold_seconds", 1)
+        if isinstance(shared, bool) or not isinstance(shared, int) or shared <= 0:
+            raise ValueError(f"kv_connector_extra_config: 'shared_memory_bytes' is {shared!r}, not a number of bytes")
+        if isinstance(hold, bool) or not isinstance(hold, (int, float)) or not 0 <= hold < float("inf"):
+            raise ValueError(f"kv_connector_extra_config: 'hold_seconds' is {hold!r}, not a number of seconds")
         if extra.get("blend_defaults", "cairn") not in BLEND_DEFAULTS:
             raise ValueError(f"kv_connector_extra_config: 'blend_defaults' is none of {', '.join(BLEND_DEFAULTS)}")
         if not isinstance(extra.get("blend_special_str", ""), str):
@@ -88,25 +98,24 @@ def _check_blend_option(name, value, known):
                          "blending (docs/blend.md)") from error
 
 
-def refuse_other_worlds(parallel):
-    """One process has scheduler and worker, and the worker all of the model."""
+def is_remote(parallel):
+    """Whether the model runs in another process than the scheduler. ValueError names what is not supported."""
     for name in ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size",
                  "prefill_context_parallel_size", "data_parallel_size"):
         size = getattr(parallel, name, 1)
         if size != 1:
             raise ValueError(f"CairnConnector: {name} is {size}; only 1 is supported")
     backend = parallel.distributed_executor_backend
-    if backend != "uni":
-        raise ValueError(
-            f"CairnConnector: distributed_executor_backend is {backend!r}; scheduler and worker must be in one "
-            "process, 'uni' (on a CPU set VLLM_ENABLE_V1_MULTIPROCESSING=0, too)")
+    if backend not in ("uni", "mp"):
+        raise ValueError(f"CairnConnector: distributed_executor_backend is {backend!r}; only 'uni' and 'mp' are supported")
+    return backend == "mp"
 
 
 class Engine:
     """The two sides of an engine, each while it is there, and what they know together."""
 
     def __init__(self, shared):
-        self.shared = shared
+        self.shared, self.remote = shared, shared.remote
         self.sequences = {}  # Request id -> Sequence, of requests that began.
         self.unsound = Unsound()
         self.scheduler = self.worker = None
@@ -119,6 +128,8 @@ class Engine:
         base = (self._generation,) if self._generation else ()
         if lora is None:
             return Weights(generations=base)
+        if self.remote:
+            return None  # Another process loads adapters, and nobody says what their files held then.
         content = self._adapters.content_of(lora)
         if content is None:
             return None
@@ -151,12 +162,13 @@ class Engine:
 
 
 class Shared:
-    """An open store. Several engines of a process may have it."""
+    """An open store. Several engines of a process may have it. remote: the model runs in other processes, so that this one
+    touches no GPU."""
 
-    def __init__(self, settings):
-        self.settings = settings
+    def __init__(self, settings, remote=False):
+        self.settings, self.remote = settings, remote
         options = {"create_if_missing": True, **settings.options}
-        if current_platform.is_cuda():
+        if current_platform.is_cuda() and not remote:
             options["gpus"] = [cairn.Gpu.open(torch.cuda.current_device())]
         self.keep = cairn.Keep(**settings.keep)
         # Branches of a generation, which nobody finds after this process: evicted first, and never pinned.
@@ -190,13 +202,14 @@ class Shared:
         """Raises why it is not open, as NoSpace."""
         return self.held.store
 
-    def describe(self, layout, vllm_config):
-        """The layout as the store knows it. The worker and the scheduler see one model, or there is a mistake."""
+    def describe(self, layout, described):
+        """The layout as the store knows it. described: makes the same with what is known of rotation. The worker and the
+        scheduler see one model, or there is a mistake."""
         if self._described is not None and self._described != layout.spec():
             raise ValueError("CairnConnector: scheduler and worker disagree: "
                              + self._described.first_difference(layout.spec()))
         if self.layout is None:
-            self._described, self.layout = layout.spec(), _vllm_rotary.described(vllm_config, layout)
+            self._described, self.layout = layout.spec(), described(layout)
             try:
                 # A model that the store cannot hold is refused here, by name.
                 self.layout = self.layout.described(self.model_of(Weights()).spec.groups)
@@ -276,13 +289,13 @@ _in_use = {}  # Real path -> Shared, of connectors; other adapters may have its 
 _lock = threading.Lock()
 
 
-def acquire(settings):
+def acquire(settings, remote=False):
     path = os.path.realpath(settings.path)
     with _lock:
         shared = _in_use.get(path)
         if shared is None:
-            shared = _in_use[path] = Shared(settings)
-        elif shared.settings != settings:
+            shared = _in_use[path] = Shared(settings, remote)
+        elif (shared.settings, shared.remote) != (settings, remote):
             raise ValueError(f"CairnConnector: {path} is open in this process with another configuration")
         shared.users += 1
         return shared

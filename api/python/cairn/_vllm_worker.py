@@ -139,10 +139,15 @@ class WorkerSide:
         return torch.cuda.current_stream().record_event() if self.pool.device.type == "cuda" else None
 
     def take_results(self):
-        """Requests that were loaded, and those of them that were not loaded as a whole."""
+        """Requests whose blocks were held, which none are; that were loaded; and those of these that were not loaded as
+        a whole."""
         received, failed = self.received, self.failed
         self.received, self.failed = set(), set()
-        return received, failed
+        return set(), received, failed
+
+    def take_reports(self):
+        """Nothing: the scheduler shares this process."""
+        return None
 
     def take_bad_blocks(self):
         bad, self.bad_blocks = self.bad_blocks, set()

@@ -23,11 +23,18 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from . import _exit as _exit  # Registers its handler first, so that it runs last.
 from . import _vllm_blend as _blend
 from . import _vllm_refusal as _refusal
+from . import _vllm_rotary as _rotary
 from . import _vllm_settings as _settings
+from ._core import SharedMemory
 from ._errors import Error
-from ._vllm_layout import layout_of
+from ._vllm_content import settings_of as content_settings_of
+from ._vllm_layout import groups_of, layout_of
 from ._vllm_metrics import PromMetrics, Stats
+from ._vllm_rank import RankSide
+from ._vllm_remote import RemoteScheduler
 from ._vllm_scheduler import SchedulerSide
+from ._vllm_slot_memory import SlotShape
+from ._vllm_slot_messages import agreed
 from ._vllm_stages import BlendLLM, Stages
 from ._vllm_worker import WorkerSide
 
@@ -46,10 +53,10 @@ def _shut_down():
 
 
 class CairnConnector(KVConnectorBase_V1, SupportsHMA):
-    """The connector that vLLM makes, one for its scheduler and one for its worker, in one process.
+    """The connector that vLLM makes, one for its scheduler and one for its worker, in one process or in two.
 
     kv_connector_extra_config:
-      path            the directory of the store; made if it is not there. One process has it open.
+      path            the directory of the store; made if it is not there. The scheduler's process has it open.
       namespace       of the branches (default ""); a request with a cache_salt gets one of its own below it.
       durability      of appends: "memory", "process" (the default: survives kill -9) or "power".
       options         keywords of cairn.Store, such as max_bytes and evict.
@@ -60,6 +67,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
       allow_namespaces  patterns of names (fnmatch) of the namespaces that a request may choose; none: no other one
                       than its own. All who may send requests may then read KV of each of them.
       allow_pinned    whether a request may pin its KV, which no eviction takes (default false).
+      shared_memory_bytes  where the worker is another process: of the memory through which KV goes (default 256 MiB).
+      hold_seconds    how long blocks of a request that is over are held there until they were copied (default 30).
       model           the model's name instead of the last part of its path.
       weights_digest  what tells its weights apart, instead of a digest of config and files. Required where
                       there are no files.
@@ -71,10 +80,10 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
       keep_blended    whether KV of a blended request is kept, marked as approximate, so that its conversation goes on
                       from there (default false: its ids alone).
 
-    Raises ValueError naming what is not supported: a world larger than one process, a kind of cache group,
-    recurrent groups without vLLM's prefix caching, an unknown field, blending without prefix caching or of keys that
-    cannot be turned; and cairn.ModelMismatch naming the field,
-    where the store knows a model of the same identity with other shapes.
+    Raises ValueError naming what is not supported: more than one rank, an executor but 'uni' and 'mp', a kind of cache
+    group, recurrent groups without vLLM's prefix caching, an unknown field, blending without prefix caching or of keys
+    that cannot be turned; and cairn.ModelMismatch naming the field, where the store knows a model of the same identity
+    with other shapes.
 
     A request may say how its KV is kept, and where, with kv_transfer_params (cairn/_vllm_request.py). What is refused
     is named in the kv_transfer_params of the answer, {"cairn": {"refused": why}}, and the request does without Cairn.
@@ -90,30 +99,49 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)
         self._side = self._shared = None
-        try:
+        with self._refusing():
             self._begin(vllm_config, role, kv_cache_config)
+        _connectors.add(self)
+
+    @contextlib.contextmanager
+    def _refusing(self):
+        """What is raised within ends the start of the engine."""
+        try:
+            yield
         except BaseException as error:
             if isinstance(error, (Error, ValueError, TypeError)):
                 _refusal.tell(error)
             self.shutdown()
             raise
-        _connectors.add(self)
 
     def _begin(self, vllm_config, role, kv_cache_config):
-        _settings.refuse_other_worlds(vllm_config.parallel_config)
+        remote = _settings.is_remote(vllm_config.parallel_config)
         settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config, self._blends)
-        self._shared = _settings.acquire(settings)
-        layout = layout_of(vllm_config, kv_cache_config, settings, self._shared.digests)
-        layout = self._shared.describe(layout, vllm_config)
-        engine = self._shared.engine(self._kv_transfer_config.engine_id)
-        if settings.enable_blending:
-            _blend.refuse(layout, vllm_config)
+        if remote and role == KVConnectorRole.WORKER:
+            self._side = RankSide(vllm_config, kv_cache_config, content_settings_of(vllm_config))
+            return
+        self._shared = _settings.acquire(settings, remote)
+        if remote:
+            return  # The ranks say how their KV lies (set_xfer_handshake_metadata).
+        layout, engine = self._described(groups_of(vllm_config, kv_cache_config),
+                                         lambda plain: _rotary.described(vllm_config, plain))
         if role == KVConnectorRole.SCHEDULER:
-            options = _blend.options_of(settings, vllm_config, self._shared) if settings.enable_blending else {}
-            self._side = SchedulerSide(engine, layout, self._kv_transfer_config, options,
-                                       vllm_config.model_config.max_model_len)
+            self._side = SchedulerSide(engine, layout, *self._of_scheduler())
         else:
             self._side = WorkerSide(engine, layout)
+
+    def _described(self, groups, described):
+        """(the Layout of these groups, as the store knows it; the Engine)."""
+        settings, config = self._shared.settings, self._vllm_config
+        layout = self._shared.describe(layout_of(config, groups, settings, self._shared.digests), described)
+        if settings.enable_blending:
+            _blend.refuse(layout, config)
+        return layout, self._shared.engine(self._kv_transfer_config.engine_id)
+
+    def _of_scheduler(self):
+        settings, config = self._shared.settings, self._vllm_config
+        options = _blend.options_of(settings, config, self._shared) if settings.enable_blending else {}
+        return self._kv_transfer_config, options, config.model_config.max_model_len
 
     @property
     def requires_kv_delivery(self):
@@ -134,9 +162,26 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def reset_cache(self):
         """Of either side: weights were replaced. Nothing that was stored is found from now on."""
-        if self._side is not None:
+        if self._side is not None and not isinstance(self._side, RankSide):
             self._side.engine.reset()
         return True
+
+    # Where the model runs in other processes, these two come behind register_kv_caches, and before any step.
+
+    def get_handshake_metadata(self):
+        return self._side.shake if isinstance(self._side, RankSide) else None
+
+    def set_xfer_handshake_metadata(self, metadata):
+        if self._side is not None:
+            return  # In one process nobody has anything to say.
+        with self._refusing():
+            shake = agreed(list(metadata.values()))
+            specs = shake.described_specs()
+            layout, engine = self._described(shake.layout_groups(), lambda plain: plain.described(specs))
+            settings = self._shared.settings
+            shape = SlotShape.of(layout, settings.shared_memory_bytes)
+            area = SharedMemory.create(settings.path, settings.shared_memory_bytes)
+            self._side = RemoteScheduler(engine, layout, *self._of_scheduler(), area, shape, len(metadata))
 
     # The scheduler's.
 
@@ -145,7 +190,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         tokens = self._side.matched(request, num_computed_tokens)
-        return tokens, tokens > 0 and self._side.layout.asynchronous
+        return tokens, tokens > 0 and (self._side.layout.asynchronous or isinstance(self._side, RemoteScheduler))
 
     def update_state_after_alloc(self, request, blocks, num_external_tokens):
         self._side.allocated(request, blocks, num_external_tokens)
@@ -157,8 +202,15 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         return self.request_finished_all_groups(request, (block_ids,))
 
     def request_finished_all_groups(self, request, block_ids):
-        self._side.finished(request, block_ids)
-        return False, self._side.answer(request)
+        held = self._side.finished(request, block_ids)
+        return held, self._side.answer(request)
+
+    def update_connector_output(self, connector_output):
+        if connector_output.kv_connector_worker_meta is not None:
+            self._side.took(connector_output.kv_connector_worker_meta)
+
+    def has_pending_push_work(self):
+        return isinstance(self._side, RemoteScheduler) and self._side.busy
 
     def get_kv_connector_stats(self):
         return self._side.take_stats() if isinstance(self._side, SchedulerSide) else None
@@ -189,11 +241,13 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         self._side.end_step(self._get_connector_metadata())
 
     def get_transfer_results(self, finished_req_ids):
-        received, failed = self._side.take_results()
-        return KVConnectorTransferResults(set(), received, failed)
+        return KVConnectorTransferResults(*self._side.take_results())
 
     def get_block_ids_with_load_errors(self):
         return self._side.take_bad_blocks()
+
+    def build_connector_worker_meta(self):
+        return self._side.take_reports()
 
 
 class BlendConnector(CairnConnector):
