@@ -8,7 +8,6 @@ transformers, through CairnCache.blend, with the same ids: another engine that r
 import array
 import concurrent.futures
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -35,10 +34,9 @@ NEW = 6
 CLOSE = 2e-3
 
 
-def run(model, extra, *jobs, processes=False, **more):
+def run(model, extra, *jobs, **more):
     wanted = {"model": str(model), "extra": extra, "jobs": jobs, "more": more}
     done = subprocess.run([sys.executable, pathlib.Path(vllm_blend_process.__file__)], input=json.dumps(wanted),
-                          env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(processes))},
                           capture_output=True, text=True, check=False)
     log = done.stderr + done.stdout
     print(log[-4000:])
@@ -79,7 +77,7 @@ class Prompts:
 
 class Runs:
     """One process without Cairn; one that stores documents and blends; one that is killed between stages; others that
-    find what these have left, with the model in a process of its own."""
+    find what these have left."""
 
     def __init__(self, model, folder, prompts):
         self.store, kept = folder / "store", folder / "kept"
@@ -116,9 +114,8 @@ class Runs:
             answer = self.killed[1][len(documents)]["answers"][0]["ids"] if self.killed[1][len(documents):] else []
             self.turn = p.blended + answer + p.question
             again = pool.submit(run, model, extra_of(kept, keep_blended=True), {**ask, "blend": [self.turn]},
-                                {"blend": p.others()[:1], "tokens": 2}, processes=True)
-            other = pool.submit(run, model, extra_of(self.store), {"asynchronous": p.others()[0], "tokens": 2},
-                                processes=True)
+                                {"blend": p.others()[:1], "tokens": 2})
+            other = pool.submit(run, model, extra_of(self.store), {"asynchronous": p.others()[0], "tokens": 2})
             self.again, self.asynchronous = again.result(), other.result()
         with cairn.Store(kept, read_only=True) as store:
             self.kept = [store.find_prefix(store.models()[0], self.turn, namespace="tests#blended",

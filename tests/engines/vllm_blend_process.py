@@ -16,8 +16,8 @@ import os
 import signal
 import sys
 
-os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="WARNING", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # "1": the model runs in a process of its own.
+os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="WARNING",
+                  HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
 
 BLOCK = 32
 LENGTH_MAX = 4096
