@@ -12,17 +12,14 @@ is asked for, is told as missing and dropped, so that LMCache computes and store
 LMCache is not imported: the interface is duck-typed (lmcache/v1/distributed/l2_adapters, NativeConnectorL2Adapter).
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
 import logging
-import os
-import threading
 
-from ._core import ObjectQueue, Objects
-from ._errors import Corruption, Error, InvalidArgument, InvalidState, ModelMismatch, described
-from ._held import Held
+from ._core import Objects
+from ._errors import Corruption, InvalidArgument, ModelMismatch, described
+from ._object_calls import ObjectCalls
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +59,9 @@ class _Call:
     refused: dict  # Position -> why.
     models: dict  # Long name of a model -> (its positions in the call, memory for the name that is stored).
 
+    def __str__(self):
+        return f"{self.kind} of {len(self.keys)} chunks"
+
 
 class CairnConnector:
     """The connector for LMCache's NativeConnectorL2Adapter. All methods are thread-safe; submits never wait for a disk.
@@ -87,45 +87,16 @@ class CairnConnector:
         options = {"create_if_missing": True, "evict": "branches", **options}
         if max_bytes is not None:
             options["max_bytes"] = int(max_bytes)
-        self._form = (f"lmcache {dtype} {page_bytes}", {
-            "page_bytes": page_bytes, "dtype": dtype, "durability": durability, "threads": threads, "timeout": timeout})
-        self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._calls = {}  # (queue, its number of the call) -> _Call.
-        self._ended = []  # Results of calls that no queue has.
-        self._queue, self._closed = None, False
-        # LMCache asks for it once. It becomes that of the queue, whichever is open.
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            self._held = Held(path, options, _log, self._opened)
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def _opened(self, store):
-        """Behind each opening of the store: another queue takes the place of the one there is."""
-        form, settings = self._form
-        queue = ObjectQueue(store, form, **settings)
-        with self._lock:
-            before, self._queue = self._queue, queue
-            os.dup2(queue.fileno(), self._fd, inheritable=False)
-        self._retire(before)
-        queue.submit_exists([], [])  # Its end reports calls that ended before, too.
-
-    def _retire(self, queue):
-        """Ends a queue, and keeps what became of its calls."""
-        if queue is None:
-            return
-        queue.close()
-        ended = [self._end(queue, *one) for one in queue.drain()]
-        with self._lock:
-            self._ended += filter(None, ended)
+        self._queue = ObjectCalls(path, options, _log, f"lmcache {dtype} {page_bytes}", {
+            "page_bytes": page_bytes, "dtype": dtype, "durability": durability, "threads": threads, "timeout": timeout})
+        self._held = self._queue.held
 
     # --- Called by LMCache
 
     def event_fd(self):
         """Readable while drain_completions has something to report."""
-        return self._fd
+        return self._queue.fileno()
 
     def submit_batch_set(self, keys, buffers):
         """Stores buffers[i] under keys[i]; they are borrowed until the call is over. Returns its number."""
@@ -148,24 +119,11 @@ class CairnConnector:
 
         ok: nothing went wrong; else error says what first did, with its key. A chunk that is missing is no error.
         """
-        with self._lock:
-            queue, ended, self._ended = self._queue, self._ended, []
-        if queue is None:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._fd)
-            return ended
-        return ended + [told for one in queue.drain() if (told := self._end(queue, *one)) is not None]
+        return [ended for call, outcomes in self._queue.drain() if (ended := self._end(call, outcomes)) is not None]
 
     def close(self):
         """Does what was submitted; the last connector of a store closes it. Blocks for so long. Idempotent."""
-        with self._lock:
-            was, self._closed = self._closed, True
-        if was:
-            return
-        if self._queue is not None:
-            self._queue.close()
-        self._held.close()
-        os.close(self._fd)
+        self._queue.close()
 
     # --- For programs
 
@@ -200,45 +158,18 @@ class CairnConnector:
         else:
             models = {}
         call = _Call(next(self._numbers), kind, list(keys), refused, models)
-        with self._lock:  # A call may be over before its number is known here.
-            if self._closed:
-                raise InvalidState("the connector is closed")
-            queue = self._queue
-            if queue is not None:
-                with contextlib.suppress(InvalidState):  # Its store is closed, to be opened again.
-                    self._calls[queue, getattr(queue, submit)(*arguments)] = call
-                    return call.number
-        self._fail(call)
+        self._queue.submit(call, submit, *arguments)
         return call.number
 
-    def _fail(self, call):
-        """No store is open: nothing is found, kept or deleted."""
-        error = InvalidState("the store is opened again")
-        try:
-            self._held.store
-        except Error as why:
-            error = why
-        self._held.failed(f"fails in {call.kind} of {len(call.keys)} chunks", error)
-        if call.kind == "drop":
-            return
-        with self._lock:
-            self._ended.append((call.number, False, described(error), [False] * len(call.keys)))
-            if self._queue is None:
-                os.eventfd_write(self._fd, 1)
-            else:  # Just opened.
-                self._queue.submit_exists([], [])
-
-    def _end(self, queue, number, outcomes):
+    def _end(self, call, outcomes):
         """LMCache's result of a call, or None for one that it did not make."""
-        with self._lock:
-            call = self._calls.pop((queue, number), None)
-        if call is None:
+        if call.kind == "drop":
             return None
+        if isinstance(outcomes, Exception):
+            return call.number, False, described(outcomes), [False] * len(call.keys)
         named = [outcomes.pop() for _ in call.models][::-1]
         for i, error in sorted(call.refused.items()):
             outcomes.insert(i, error)
-        if call.kind == "drop":
-            return None
         for (model, (positions, memory)), outcome in zip(call.models.items(), named):
             if call.kind == "get" and (outcome is not True or memory != model.encode()):
                 for i in positions:  # Another model's, or the model is unknown.
@@ -254,7 +185,7 @@ class CairnConnector:
                 if call.kind == "get" and i not in call.refused and isinstance(outcome, (Corruption, InvalidArgument)):
                     useless.append(key)
             oks.append(outcome is True or call.kind == "delete" and outcome is False)
-        if useless and not self._closed:
+        if useless and not self._queue.closed:
             self._submit("drop", "submit_delete", useless)
         if call.kind == "set" and not first_error:
             self._held.worked()
