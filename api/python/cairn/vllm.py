@@ -8,9 +8,7 @@
 docs/engines.md tells what is kept, and what a crash costs.
 """
 
-import atexit
 import contextlib
-import weakref
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -20,8 +18,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from . import _exit as _exit  # Registers its handler first, so that it runs last.
 from . import _vllm_blend as _blend
+from . import _vllm_exit as _exit
 from . import _vllm_refusal as _refusal
 from . import _vllm_rotary as _rotary
 from . import _vllm_settings as _settings
@@ -36,20 +34,12 @@ from ._vllm_scheduler import SchedulerSide
 from ._vllm_slot_memory import SlotShape
 from ._vllm_slot_messages import agreed
 from ._vllm_stages import BlendLLM, Stages
+from ._vllm_tier import CairnTier
 from ._vllm_worker import WorkerSide
 
-__all__ = ["BlendConnector", "BlendLLM", "CairnConnector", "Stages"]
+__all__ = ["BlendConnector", "BlendLLM", "CairnConnector", "CairnTier", "Stages"]
 
-_connectors = weakref.WeakSet()
 _refusal.expect()
-
-
-@atexit.register
-def _shut_down():
-    """A script may end right behind generate(). Runs before cairn._exit closes the store."""
-    with contextlib.ExitStack() as connectors:  # All of them, also behind one that fails.
-        for connector in list(_connectors):
-            connectors.callback(connector.shutdown)
 
 
 class CairnConnector(KVConnectorBase_V1, SupportsHMA):
@@ -101,7 +91,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         self._side = self._shared = None
         with self._refusing():
             self._begin(vllm_config, role, kv_cache_config)
-        _connectors.add(self)
+        _exit.add(self)
 
     @contextlib.contextmanager
     def _refusing(self):
