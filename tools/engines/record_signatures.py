@@ -36,6 +36,16 @@ CLASSES = {
         "vllm/config/kv_transfer.py": ["KVTransferConfig"],
         "vllm/lora/worker_manager.py": ["WorkerLoRAManager"],
         "vllm/lora/request.py": ["LoRARequest"],
+        "vllm/v1/kv_offload/tiering/base.py": ["SecondaryTierManager", "TransferJob", "JobResult"],
+        "vllm/v1/kv_offload/tiering/async_lookup.py": ["AsyncLookupManager"],
+        "vllm/v1/kv_offload/config.py": ["OffloadingConfig", "OffloadingParallelConfig"],
+        "vllm/v1/kv_offload/file_mapper.py": ["FileMapper"],
+    },
+    "sglang": {
+        "sglang/srt/mem_cache/hicache_storage.py": [
+            "HiCacheStorage", "HiCacheStorageConfig", "PoolTransfer", "PoolTransferResult", "PoolHitPolicy", "PoolName"],
+        "sglang/srt/mem_cache/storage/backend_factory.py": ["StorageBackendFactory"],
+        "sglang/srt/mem_cache/pool_host/base.py": ["HostKVCache"],
     },
     "lmcache": {
         "lmcache/v1/distributed/l2_adapters/native_plugin_l2_adapter.py": ["NativePluginL2AdapterConfig"],

@@ -9,6 +9,21 @@ from ._core import ObjectQueue
 from ._errors import Error, InvalidState
 from ._held import Held
 
+PAGE_BYTES = 65536  # At most so many, unless the user says otherwise.
+PAGE_STEP = 64
+_DTYPES = {"bfloat16": "bf16", "float16": "f16"}  # Those that the store packs; of others it keeps the bytes.
+
+
+def packing_of(dtype):
+    """The dtype of a class of objects that hold KV of torch's dtype of this name."""
+    return _DTYPES.get(str(dtype).removeprefix("torch."), "opaque")
+
+
+def page_of(size):
+    """Bytes of a page, so that an object of this size is whole pages but for some bytes."""
+    pages = -(-size // PAGE_BYTES)
+    return -(-size // (pages * PAGE_STEP)) * PAGE_STEP
+
 
 class ObjectCalls:
     """An ObjectQueue on the store at `path`, and behind each later opening of it. All methods are thread-safe.

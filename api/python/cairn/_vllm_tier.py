@@ -24,14 +24,11 @@ from . import _vllm_identity as identity
 from ._core import Objects
 from ._digest import Digests
 from ._errors import Corruption, Error, InvalidArgument
-from ._object_calls import ObjectCalls
+from ._object_calls import ObjectCalls, packing_of, page_of
 
 _log = logging.getLogger("cairn.vllm")
 
 NAMESPACE = "vllm-tier/"  # Begins the name of each namespace of chunks; a digest of what they belong to ends it.
-DTYPES = {"bfloat16": "bf16", "float16": "f16"}  # That the store packs; of others it keeps the bytes.
-PAGE_BYTES = 65536  # At most so many, unless the user says otherwise.
-PAGE_STEP = 64
 TIMEOUT = 30.0  # Seconds.
 DROPPED_TOGETHER = 1000
 
@@ -97,8 +94,8 @@ class CairnTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality(locality) if locality is not None else None
         chunk = self.block_size_bytes
-        dtype = dtype or DTYPES.get(offloading_spec.config.model.dtype, "opaque")
-        page_bytes = page_bytes or _page_of(chunk)
+        dtype = dtype or packing_of(offloading_spec.config.model.dtype)
+        page_bytes = page_bytes or page_of(chunk)
         digests = Digests(path)
         name, belongs = _identity_of(offloading_spec, chunk, _Settings(model, weights_digest), digests)
         self._base = NAMESPACE + hashlib.sha256(belongs.encode()).hexdigest()[:32]
@@ -236,12 +233,6 @@ class CairnTier(SecondaryTierManager):
                     objects.delete([info.key for info in page], namespace=namespace, durability="memory")
         except Error as error:
             self._calls.held.failed("leaves chunks of weights that are gone until the next start", error)
-
-
-def _page_of(chunk):
-    """Bytes of a page, so that a chunk is whole pages but for some bytes."""
-    pages = -(-chunk // PAGE_BYTES)
-    return -(-chunk // (pages * PAGE_STEP)) * PAGE_STEP
 
 
 def _identity_of(spec, chunk, settings, digests):

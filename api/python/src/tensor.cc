@@ -36,6 +36,20 @@ bool ImportAsBits(nb::handle object, nb::ndarray<>* writable, nb::ndarray<nb::ro
   return nb::try_cast(bits, *writable, false) || nb::try_cast(bits, *array, false);
 }
 
+// The same memory, with strides: ctypes leaves them out of its buffers, and nanobind reads them
+// all the same.
+nb::object WithStrides(nb::handle object) {
+  if (nb::hasattr(object, "__dlpack__") || PyObject_CheckBuffer(object.ptr()) == 0) {
+    return nb::borrow(object);
+  }
+  PyObject* const view = PyMemoryView_FromObject(object.ptr());
+  if (view == nullptr) {
+    PyErr_Clear();
+    return nb::borrow(object);
+  }
+  return nb::steal(view);
+}
+
 }  // namespace
 
 bool Tensor::DenseFrom(size_t from) const {
@@ -69,7 +83,8 @@ Tensor ImportTensor(nb::handle object, const std::string& what) {
   }
   // Requested as writable memory first: so read-only memory is recognised.
   nb::ndarray<> writable;
-  if (!nb::try_cast(object, writable, false) && !nb::try_cast(object, tensor.array, false) &&
+  const nb::object given = WithStrides(object);
+  if (!nb::try_cast(given, writable, false) && !nb::try_cast(given, tensor.array, false) &&
       !ImportAsBits(object, &writable, &tensor.array, &tensor.dtype)) {
     BadArgument(what + ": a " + std::string(nb::inst_name(object).c_str()) +
                 " is no array that DLPack or the buffer protocol can share");
@@ -100,8 +115,8 @@ Tensor ImportTensor(nb::handle object, const std::string& what) {
   }
   for (size_t i = tensor.array.ndim(); i-- > 0;) {
     // Older producers leave the strides of dense tensors out.
-    const bool given = tensor.array.stride_ptr() != nullptr;
-    tensor.strides[i] = given ? tensor.array.stride(i) * item : dense;
+    const bool has_strides = tensor.array.stride_ptr() != nullptr;
+    tensor.strides[i] = has_strides ? tensor.array.stride(i) * item : dense;
     dense *= tensor.shape[i];
   }
   return tensor;

@@ -2,6 +2,7 @@
 """Objects: bytes under keys of the caller's own."""
 
 import asyncio
+import ctypes
 
 import numpy as np
 import pytest
@@ -29,6 +30,17 @@ def test_what_was_put_is_got(objects):
     assert objects.put([("k0", b"new")], object_class=pages, replace=True) == [True]
     room = bytearray(3)
     assert objects.get([("k0", room)]) == [3] and room == b"new"
+
+
+def test_memory_of_ctypes(objects):
+    """Its buffers leave their strides out."""
+    number, page = objects.register_class("pages", page_bytes=64), bytearray(b"0123456789abcdef" * 4)
+    room = bytearray(64)
+    for kind in (ctypes.c_ubyte, ctypes.c_char, ctypes.c_uint16):
+        array = kind * (64 // ctypes.sizeof(kind))
+        objects.put([("a", array.from_buffer(page))], object_class=number, replace=True)
+        assert objects.get([("a", array.from_buffer(room))]) == [64] and room == page
+        page.reverse()
 
 
 def test_what_is_there(objects, store):
