@@ -27,6 +27,7 @@ SHOWN = {"transformers in ten lines": ["python", "python"], "Documents that stan
          "Documents that stand elsewhere, in vLLM": ["python"],
          "vLLM in ten lines": ["sh", "python", "sh"],
          "What a request may say": ["sh"], "LMCache in ten lines": ["sh"],
+         "vLLM's own CPU offloading in ten lines": ["python"], "SGLang in ten lines": ["sh"],
          "llama.cpp in ten lines": ["python"], "Slots of llama-server": ["sh"]}
 STORED_SECONDS = 5  # LMCache's server stores behind its answers, and says nowhere when.
 ENDED_SECONDS = 60  # Until its process is gone, behind a SIGKILL.
@@ -155,6 +156,38 @@ def test_the_quick_start_for_lmcache(folder):
         said = server.complete({"prompt": OwnLlama.heldout.read_text()[:3000], "tokens": 4})
         time.sleep(STORED_SECONDS)
     assert objects_in(folder / "kv.store") == len(said["prompt"]) // 256 == 3  # A chunk has 256 tokens.
+
+
+def test_the_quick_start_for_vllms_offloading(folder, monkeypatch):
+    """With the copy that a processor has not, and less memory. The script just ends, and all is stored."""
+    (block,) = blocks_of("vLLM's own CPU offloading")
+    assert len([line for line in block.text.splitlines() if line]) <= 10
+    for name, value in {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_CI_ENV": "1",
+                        "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{pathlib.Path(__file__).parent}"}.items():
+        monkeypatch.setenv(name, value)
+    text = block.text.replace('"TieringOffloadingSpec"', '"CpuTieringSpec", "spec_module_path": "vllm_cpu_spec"')
+    said = run(text.replace("4 << 30", "64 << 20"), folder)
+    assert said.split()[-1] == "0", said
+    with cairn.Store(folder / "chunks.store") as store:
+        (chunks,) = cairn.Objects(store).usage()
+    assert chunks.branches >= 7  # 984 tokens, in blocks of 128 by default.
+
+
+def test_the_quick_start_for_sglang(folder, monkeypatch):
+    """The extra config that the command has, by SGLang's own factory."""
+    import sglang_classes
+    import sglang_process
+    (block,) = blocks_of("SGLang")
+    config = json.loads(re.search(r"extra-config '(.*?)'", block.text, re.S)[1])
+    assert len(block.text.splitlines()) <= 10
+    monkeypatch.chdir(folder)
+    pool, numbers = sglang_classes.HostPool(), range(4)
+    for stored in (0, 4):
+        backend = sglang_classes.backend_of(config["path"], pool, model="model", weights_digest=None, **{
+            name: value for name, value in config.items() if name != "path"})
+        assert backend.batch_exists(sglang_process.keys_of(numbers)) == stored
+        assert sglang_process.put(backend, pool, numbers) == sglang_process.got(backend, pool, numbers) == [True] * 4
+        backend.close()
 
 
 def test_the_quick_start_for_llama_cpp(exported, folder):
