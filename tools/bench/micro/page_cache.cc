@@ -29,7 +29,7 @@ engine::MemoryParts PartsOf(uint64_t bytes) {
 }
 
 void Insert(PageCache* cache, const PageName& name) {
-  const PageCache::Admission admission = cache->Admit(name, kPageBytes, /*large=*/false);
+  const PageCache::Admission admission = cache->Admit(name, kPageBytes, /*at_once=*/true);
   CAIRN_CHECK(admission != PageCache::Admission::kNo);
   AlignedBuffer page = cache->Allocate(kPageBytes);
   CAIRN_CHECK(!page.empty());
