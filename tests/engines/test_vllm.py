@@ -42,6 +42,8 @@ OTHERS = {"wave": "", "ends": [TEXT[at:at + 2400] for at in range(100000, 119200
 # Other shapes of a batch round otherwise; bf16 has 8 bits. Other content moves logprobs by whole numbers.
 CLOSE = 0.1
 SEGMENT = 256 << 10  # Small, so that a small store can be full.
+# Where the engine is slow the store seals between its steps; a bit is turned where the KV lies in the log.
+SEALS_SLOWLY = {"segment_bytes": SEGMENT, "background_bytes_per_second": 65536}
 
 
 def vllm(model, extra, *jobs, **more):
@@ -85,7 +87,7 @@ class Runs:
         self.store = folder / "store"
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             plain = pool.submit(vllm, model, None, LONG, BRANCH, DAMAGED, SEEDED, {**KILLED, "tokens": KILL_AT})
-            first = pool.submit(vllm, model, extra_of(self.store), LONG, BRANCH, DAMAGED, SEEDED,
+            first = pool.submit(vllm, model, extra_of(self.store, options=SEALS_SLOWLY), LONG, BRANCH, DAMAGED, SEEDED,
                                 {**KILLED, "kill_at": KILL_AT})
             small = extra_of(folder / "waves", options={"segment_bytes": SEGMENT, "max_bytes": 32 * SEGMENT,
                                                         "evict": "kv"})
@@ -107,7 +109,7 @@ class Runs:
 
     def look_and_damage(self):
         """What the killed process left; then one bit of what it kept of a prompt is turned."""
-        with cairn.Store(self.store) as store:
+        with cairn.Store(self.store, **SEALS_SLOWLY) as store:
             self.left = {tuple(branch.tokens().tolist()): branch.kv_lengths[0] for branch in branches(store)}
             (seeded,) = branches(store, self.first[1][3]["prompt"])
             self.sampler = seeded.sampler_at()
