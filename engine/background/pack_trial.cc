@@ -7,8 +7,8 @@
 #include "base/codec/kv_frame.h"
 #include "base/core/aligned_buffer.h"
 #include "base/core/out_of_memory.h"
+#include "engine/background/seal_reader.h"
 #include "engine/config/constants.h"
-#include "engine/restore/reader.h"
 #include "engine/tree/memory/fragment_layout.h"
 
 namespace cairn::engine {
@@ -82,20 +82,9 @@ Status PackTrial::TryOne(const SealSource& source, uint32_t number, Sizes* sizes
                         .position = source.begin,
                         .count = rows,
                         .planes = views};
-  const KvView view{.groups = {&group, 1}};
-  RestoreRequest request;
-  request.into = &view;
-  RestorePlan plan;
-  plan.model = source.model;
-  plan.begin = source.begin;
-  plan.end = source.begin + rows;
-  for (const Extent& extent : source.extents) {
-    const uint64_t end = std::min<uint64_t>(plan.end, extent.begin + extent.count);
-    if (extent.begin < end) {
-      AddExtent(source.node, source.lane, extent, std::max(plan.begin, extent.begin), end, &plan);
-    }
-  }
-  CAIRN_RETURN_IF_ERROR(deps_.reader->ReadPlan(std::move(plan), request, nullptr));
+  StoreSealReader reader(deps_.reader, [](uint64_t) { return Status::Ok(); });
+  reader.Expect({&source, 1});
+  CAIRN_RETURN_IF_ERROR(reader.ReadKv(source, group));
 
   const std::span<std::byte> head(bases[at.plane] + at.head * shape.raw_bytes(), shape.raw_bytes());
   const FrameScales scales = layout.Scales(layout.SliceOf(at));
