@@ -38,6 +38,17 @@ def exported(tmp_path_factory):
     return files
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """(the words before a command that give it a disk of its own, of 48 MiB; its folder). Empty for each command."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=48m tmpfs "$0" && exec "$@"', disk]
+    if subprocess.run([*words, "true"], check=False).returncode != 0:
+        pytest.skip("the system lets nobody mount a small disk of their own")
+    return words, disk
+
+
 class OwnLlama:
     """tools/llama, the program that the model was made for."""
 

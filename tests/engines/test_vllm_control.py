@@ -323,14 +323,12 @@ def without_room(model, folder):
         engine.close()
 
 
-def test_an_engine_without_room_for_its_store_starts_and_keeps_later(exported, tmp_path):
-    mount = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=48m tmpfs "$0" && exec "$@"', tmp_path]
-    if subprocess.run([*mount, "true"], check=False).returncode != 0:
-        pytest.skip("the system lets nobody mount a small disk of their own")
+def test_an_engine_without_room_for_its_store_starts_and_keeps_later(exported, small_disk):
+    mount, disk = small_disk
     code = ("import pathlib, sys; sys.path.insert(0, sys.argv[1]); import test_vllm_control; "
             "test_vllm_control.without_room(*map(pathlib.Path, sys.argv[2:]))")
     done = subprocess.run([*mount, sys.executable, "-c", code, pathlib.Path(__file__).parent, exported.huggingface,
-                           tmp_path], capture_output=True, text=True, check=False)
+                           disk], capture_output=True, text=True, check=False)
     log = done.stdout + done.stderr
     assert done.returncode == 0, log[-4000:]
     found, errors, usable = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[[")))

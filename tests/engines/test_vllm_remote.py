@@ -19,7 +19,7 @@ import test_vllm_tokens
 from cairn import _vllm_settings
 from cairn._vllm_slot_messages import Report, agreed
 from vllm_adapter import adapter_in
-from vllm_driver import BLOCK, DIM, LAYERS, SHAPE, Scheduled, config_of, request_of, roots, shared_and_own, table
+from vllm_driver import BLOCK, DIM, LAYERS, SHAPE, Scheduled, config_of, request_of, roots, table, wave
 from vllm_remote_driver import RemoteEngine
 
 PROMPT = [3 * i % 97 for i in range(101)]
@@ -305,17 +305,13 @@ def test_a_full_disk_ends_what_is_kept_and_frees_the_slots(engine_of):
 
 def test_requests_that_arrive_together_copy_their_prompt_once(engine_of):
     engine = engine_of()
-    prompt = [3 * i % 97 for i in range(112)]
-    requests = [request_of(f"wave-{i}", [*prompt, *range(10 * i, 10 * i + 10)]) for i in range(4)]
-    tables = [shared_and_own(range(1, 8), 8 + 3 * i) for i in range(4)]
-    scheduled = [Scheduled(one.request_id, 112 if i else 0, 10 if i else 122, of_one, list(one.all_token_ids))
-                 for i, (one, of_one) in enumerate(zip(requests, tables))]
+    requests, scheduled = wave()
     assert [engine.add(one, step.tables, step.computed) for one, step in zip(requests, scheduled)] == [0] * 4
     engine.step_of(scheduled)
     assert engine.transfers.slots.counts()["uses"] == 1
-    for one, of_one in zip(requests, tables):
+    for one, step in zip(requests, scheduled):
         one.num_computed_tokens = 122
-        engine.over(one, of_one)
+        engine.over(one, step.tables)
     engine.until(lambda: not engine.scheduler.has_pending_push_work())
     assert len(engine.store.list_branches("wave")[0]) == 4 and len(roots(engine.store)) == 1
     assert engine.transfers.slots.counts()["uses"] == 4

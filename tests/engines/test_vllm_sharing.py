@@ -9,21 +9,20 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 
 import cairn
 from vllm_adapter import adapter_in
-from vllm_driver import HEADS, LAYERS, SHAPE, Engine, Scheduled, config_of, request_of, roots, shared_and_own, table
+from vllm_driver import (
+    HEADS, LAYERS, SHAPE, Engine, Scheduled, config_of, request_of, roots, shared_and_own, table, wave,
+)
 
 
 def test_requests_that_arrive_together_keep_their_prompt_once(exported, monkeypatch, tmp_path):
     """In a cold store, with blocks that vLLM computes once; what each has of its own is loaded right."""
     engine = Engine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE)), "NHD")
-    store, prompt = engine.worker._shared.store, [3 * i % 97 for i in range(112)]
-    requests = [request_of(f"wave-{i}", [*prompt, *range(10 * i, 10 * i + 10)]) for i in range(4)]
-    tables = [shared_and_own(range(1, 8), 8 + 3 * i) for i in range(4)]
-    scheduled = [Scheduled(one.request_id, 112 if i else 0, 10 if i else 122, of_one, list(one.all_token_ids))
-                 for i, (one, of_one) in enumerate(zip(requests, tables))]
+    store = engine.worker._shared.store
+    requests, scheduled = wave()
     assert [engine.add(one, step.tables, step.computed) for one, step in zip(requests, scheduled)] == [0] * 4
     engine.step_of(scheduled)
-    for one, of_one in zip(requests, tables):
-        engine.end(one, of_one)
+    for one, step in zip(requests, scheduled):
+        engine.end(one, step.tables)
     engine.step_of([])
     assert len(store.list_branches("wave")[0]) == 4 and len(roots(store)) == 1
     row = store.models()[0].spec.groups[0].planes[0].row_bytes * 2 * HEADS * LAYERS

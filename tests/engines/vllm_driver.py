@@ -214,6 +214,15 @@ def roots(store):
             for info in store.list_branches(namespace=space.name)[0]}
 
 
+def wave():
+    """Four requests that begin alike and come together; what vLLM schedules of each: the prompt's blocks once."""
+    prompt = [3 * i % 97 for i in range(112)]
+    requests = [request_of(f"wave-{i}", [*prompt, *range(10 * i, 10 * i + 10)]) for i in range(4)]
+    tables = [shared_and_own(range(1, 8), 8 + 3 * i) for i in range(4)]
+    return requests, [Scheduled(one.request_id, 112 if i else 0, 10 if i else 122, of_one, list(one.all_token_ids))
+                      for i, (one, of_one) in enumerate(zip(requests, tables))]
+
+
 def shared_and_own(prefix_blocks, first, own=3):
     """A table whose first blocks are another request's."""
     return ([*prefix_blocks, *range(first, first + own)],)

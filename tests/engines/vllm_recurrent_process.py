@@ -10,8 +10,6 @@ its first m ids; with "fails" no load goes well; {"prompts": [ids, ...], "tokens
 """
 
 import contextlib
-import gc
-import importlib
 import json
 import os
 import pathlib
@@ -19,6 +17,7 @@ import signal
 import sys
 
 import vllm_process  # Its environment.
+from vllm_forks import run_stages
 
 SHAPE = {"vocab_size": 128, "hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 4,
          "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64, "max_position_embeddings": 2048}
@@ -92,22 +91,10 @@ def run(folder, name, wanted):
 
 
 def main():
-    for name in IMPORTED:
-        importlib.import_module(name)
-    gc.freeze()  # vLLM collects garbage while it starts.
     wanted = json.loads(sys.argv[1])
     folder = pathlib.Path(wanted["folder"])
     make_model(folder / "model")
-    for stage in wanted["stages"]:
-        children = []
-        for name, one in stage.items():
-            child = os.fork()
-            if child == 0:
-                run(folder, name, one)
-                os._exit(0)  # Nothing is left to do, and tearing down takes seconds.
-            children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
+    run_stages(IMPORTED, wanted["stages"], lambda name, one: run(folder, name, one))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,15 @@ leaves one line of JSON for each job in the folder, in <name>.jsonl, and its log
 vllm_process.py: {"prompt": text or ids, "tokens": n} and maybe "kill_at"; {"reset": true} empties all that vLLM has.
 """
 
-import gc
-import importlib
 import json
 import os
 import pathlib
 import signal
 import sys
 import time
-import traceback
 
 import vllm_process  # Its environment.
+from vllm_forks import run_stages
 
 IMPORTED = ("vllm.entrypoints.llm", "vllm.model_executor.models.llama", "vllm.v1.engine.core",
             "vllm.v1.worker.cpu_worker", "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
@@ -101,28 +99,9 @@ def run(folder, name, wanted):
 
 
 def main():
-    for name in IMPORTED:
-        importlib.import_module(name)
-    gc.freeze()  # vLLM collects garbage while it starts.
     wanted = json.loads(sys.argv[1])
     folder = pathlib.Path(wanted["folder"])
-    for stage in wanted["stages"]:
-        children = []
-        for name, one in stage.items():
-            child = os.fork()
-            if child == 0:
-                status = 1
-                try:
-                    run(folder, name, one)
-                    status = 0
-                except Exception:
-                    traceback.print_exc()
-                finally:
-                    sys.stderr.flush()
-                    os._exit(status)  # Nothing is left to do, and tearing down takes seconds.
-            children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
+    run_stages(IMPORTED, wanted["stages"], lambda name, one: run(folder, name, one))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from ._core import ObjectQueue
 from ._errors import Error, InvalidState
 from ._held import Held
 
-PAGE_BYTES = 65536  # At most so many, unless the user says otherwise.
+PAGE_BYTES = 65536  # The most, unless the user says otherwise.
 PAGE_STEP = 64
 _DTYPES = {"bfloat16": "bf16", "float16": "f16"}  # Those that the store packs; of others it keeps the bytes.
 

@@ -26,7 +26,7 @@ class Ending:
 
 
 class RemoteScheduler(SchedulerSide):
-    """`area` is a cairn.SharedMemory, cut as `shape` says, for so many ranks."""
+    """`area` is a cairn.SharedMemory, cut as `shape` says; `ranks`: their number."""
 
     def __init__(self, engine, layout, transfer, options, length_max, area, shape, ranks):
         super().__init__(engine, layout, transfer, options, length_max)

@@ -12,7 +12,7 @@ import torch
 import cairn
 
 ALIGN_BYTES = 64
-SLOTS = 16  # An area has so many, unless that leaves no room for a block in each.
+SLOTS = 16  # Fewer where an area has no room for a block in each.
 
 
 @dataclasses.dataclass(frozen=True)
