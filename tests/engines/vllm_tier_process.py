@@ -54,7 +54,7 @@ def tier_of(llm):
 
 
 def kill(llm, job, write):
-    """Ends itself behind so many tokens, once the prompt's chunks were reported as stored; later ones may be under
+    """Ends itself behind that many tokens, once the prompt's chunks were reported as stored; later ones may be under
     way."""
     tier, reported = tier_of(llm), []
     result_of = tier._result_of

@@ -14,7 +14,7 @@ from ._vllm_sequence import FOUND_FROM, logger
 from ._vllm_slot_messages import SlotStep
 from ._vllm_transfers import NotCopied, Transfers
 
-IDLE_SECONDS = 0.005  # A step that computes nothing waits so long for a restore, and not in vain turns.
+IDLE_SECONDS = 0.005  # A step that computes nothing waits for a restore, instead of turning in vain.
 
 
 @dataclasses.dataclass

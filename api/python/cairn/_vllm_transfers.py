@@ -152,7 +152,7 @@ class Transfers:
         return good
 
     def tell(self, seconds):
-        """(Copies that ranks are to be told, loads that are over without one). Waits so long for a restore."""
+        """(Copies that ranks are to be told, loads that are over without one). Waits for a restore, `seconds` at most."""
         restoring = [part for part in self._parts.values() if part.restored is not None]
         if seconds and restoring:
             concurrent.futures.wait([part.restored for part in restoring], seconds, concurrent.futures.FIRST_COMPLETED)
