@@ -67,7 +67,6 @@ Result<Options> ToOptions(const cairn_options* given) {
   options.max_lease_ns = read.max_lease_ns;
   options.max_leased_bytes = read.max_leased_bytes;
   options.delta_batch_wait_ns = read.delta_batch_wait_ns;
-  options.direct_ingest_bytes = read.direct_ingest_bytes;
   options.delta_batch_tokens = read.delta_batch_tokens;
   CAIRN_RETURN_IF_ERROR(
       ToEnum(read.on_fatal, FatalAction::kAbort, "cairn_options::on_fatal", &options.on_fatal));

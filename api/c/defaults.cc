@@ -130,7 +130,6 @@ cairn_options Sized<cairn_options>::Default() {
   c.max_lease_ns = options.max_lease_ns;
   c.max_leased_bytes = options.max_leased_bytes;
   c.delta_batch_wait_ns = options.delta_batch_wait_ns;
-  c.direct_ingest_bytes = options.direct_ingest_bytes;
   c.delta_batch_tokens = options.delta_batch_tokens;
   c.on_fatal = Number(options.on_fatal);
   c.backend = Number(options.backend);

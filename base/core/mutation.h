@@ -109,7 +109,6 @@
   X(kGpuBarrier, "wait", "a restore returns while a GPU still works on it")                      \
   X(kBoundOfLog, "bound", "appends make the live log longer than log_bytes_max")                 \
   X(kBoundOfRestores, "bound", "any number of restores take a buffer at once")                   \
-  X(kBoundOfIngests, "bound", "any number of large appends are packed at once")                  \
   X(kDerivedOfCut, "derived", "what is derived outlives the content that a rewind takes")        \
   X(kDerivedOfEvicted, "derived", "what is derived outlives KV that is evicted")                 \
   X(kLeaseOfDerived, "derived", "content may change in place while something is derived of it")  \

@@ -9,7 +9,7 @@
 #include "base/core/check.h"
 #include "base/core/out_of_memory.h"
 #include "base/io/file_util.h"
-#include "engine/commit/page_writer.h"
+#include "engine/background/page_writer.h"
 #include "engine/config/constants.h"
 #include "engine/tree/memory/fragment_layout.h"
 #include "engine/tree/memory/seal_source.h"
@@ -31,9 +31,7 @@ class StagedRows final : public PageRows {
     }
   }
 
-  bool gathers() const override { return false; }
-  std::span<std::byte> Plane(uint32_t layer, uint32_t plane,
-                             std::span<std::byte> /*room*/) const override {
+  std::span<std::byte> Plane(uint32_t layer, uint32_t plane) const override {
     return {bases_[plane][layer], SliceBytes(group_.planes[plane], count_)};
   }
   // Views of positions from the `first`th on. They refer to `bases`, which this fills.

@@ -38,8 +38,6 @@ class SpaceCallbacks {
   virtual void ApplyAllCoalesced() = 0;
   // Whether some of them wait. REQUIRES: the commit lock.
   virtual bool HasCoalesced(BranchId branch) const = 0;
-  // Whether an append of this size goes into a table of its own.
-  virtual bool IsIngested(uint64_t bytes) const = 0;
   // Whether the object was touched since the last call for it. REQUIRES: the commit lock.
   virtual bool TakeTouched(const Head& object) = 0;
 

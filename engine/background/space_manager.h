@@ -3,8 +3,8 @@
 // The background: owns the thread that turns deltas into tables and gives space back, the parts
 // that it works with, and the state that callers wait for. That thread alone writes the index,
 // deletes tables that the tree named once and moves the start of the log, so none of that needs a
-// lock; it takes the commit lock only to look and to log. Large appends write tables beside it
-// (commit/ingest_table.h): numbers of tables, and the manifests that make them durable, are
+// lock; it takes the commit lock only to look and to log. Derived tables are written beside it
+// (restore/derived_tables.h): numbers of tables, and the manifests that make them durable, are
 // handed out in turns.
 //
 //   kNew -> kBetween -> kRound -> kBetween -> kRests -> kBetween -> ... -> kEnded

@@ -167,11 +167,9 @@ Result<SpaceRequests::Outcome> SpaceRequests::OutcomeOf(std::optional<BranchId> 
     const MutexLock lock(&queue_mutex_);
     if (passes_done_ < request.pass) return Outcome::kPending;
     // Room that comes and goes on its own, such as a table of the index, does not count.
-    const uint64_t needed = deps_.callbacks->IsIngested(request.call_bytes)
-                                ? request.call_bytes
-                                : deps_.options->segment_bytes;
-    made = made_for_ >= request.pass || (deps_.ledger->used_bytes() < request.used_bytes &&
-                                         deps_.ledger->room(wal::Purpose::kData) >= needed);
+    made = made_for_ >= request.pass ||
+           (deps_.ledger->used_bytes() < request.used_bytes &&
+            deps_.ledger->room(wal::Purpose::kData) >= deps_.options->segment_bytes);
   }
   if (id.has_value()) {
     Lock lock(mutex_);

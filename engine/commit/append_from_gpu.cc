@@ -23,8 +23,7 @@ Result<std::shared_ptr<StagedWindow>> Appender::TakeStaging(uint64_t bytes,
   return StagedWindow::Make(deps_.staging, std::min(bytes, std::max(window, position_bytes)));
 }
 
-// KV for a table is gathered layer by layer. All other KV comes through staging memory: whole, or
-// one part after the other.
+// KV comes through staging memory: whole, or one part after the other.
 Result<LargeAppends::Source> Appender::OpenSource(const ModelSpec& model, const Delta& delta,
                                                   const AppendOptions& options) const {
   LargeAppends::Source source;
@@ -35,14 +34,14 @@ Result<LargeAppends::Source> Appender::OpenSource(const ModelSpec& model, const 
                                             const std::function<bool()>& wanted) {
     return gpu->ready().Await(deadline_ns, wanted);
   };
-  if (deps_.limits->IsIngested(model, delta)) return source;
-  DeltaWindow one;
+  uint64_t position_bytes = 0;  // The largest of a group: groups may follow each other.
   for (const GroupView& view : delta.kv->groups) {
-    one.kv.push_back({view.position, std::min<uint64_t>(view.count, 1)});
+    if (view.count == 0) continue;
+    position_bytes = std::max(position_bytes, KvLayoutBytes(model.groups[view.group], 1));
   }
-  CAIRN_ASSIGN_OR_RETURN(source.staged,
-                         TakeStaging(WindowKvBytes(model, delta, DeltaWindow::Whole(delta)),
-                                     WindowKvBytes(model, delta, one)));
+  CAIRN_ASSIGN_OR_RETURN(
+      source.staged,
+      TakeStaging(WindowKvBytes(model, delta, DeltaWindow::Whole(delta)), position_bytes));
   return source;
 }
 

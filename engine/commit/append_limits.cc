@@ -9,7 +9,6 @@
 #include "base/core/text.h"
 #include "cairn/limits.h"
 #include "engine/config/constants.h"
-#include "engine/tree/memory/fragment_layout.h"
 #include "engine/tree/memory/reserved_names.h"
 #include "sstable/constants.h"
 
@@ -60,26 +59,14 @@ uint64_t BesidesBytes(const Delta& delta) {
   return bytes;
 }
 
-// Bytes of a position over all groups of a view.
+// Bytes of a position of the group that takes most.
 uint64_t PositionBytes(const ModelSpec& model, const Delta& delta) {
   uint64_t bytes = 0;
   for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
     const GroupView& view = delta.kv->groups[i];
-    if (view.count != 0) bytes += KvLayoutBytes(model.groups[view.group], 1);
+    if (view.count != 0) bytes = std::max(bytes, KvLayoutBytes(model.groups[view.group], 1));
   }
   return bytes;
-}
-
-// Fragments of the KV in a table: one for each page of each group.
-uint64_t FragmentsOf(const ModelSpec& model, const Delta& delta) {
-  uint64_t fragments = 0;
-  for (size_t i = 0; delta.kv != nullptr && i < delta.kv->groups.size(); ++i) {
-    const GroupView& view = delta.kv->groups[i];
-    if (view.count == 0) continue;
-    const uint64_t rows = FragmentLayout(model, 1 + view.group).page_rows();
-    fragments += (view.position + view.count - 1) / rows - view.position / rows + 1;
-  }
-  return fragments;
 }
 
 std::string GroupName(const ModelSpec& model, const GroupView& view) {
@@ -161,11 +148,10 @@ Status AppendLimits::CheckFits(const ModelSpec& model, const Delta& delta) const
             " bytes of a log record; with this segment_bytes and hot_tail_bytes at most " +
             std::to_string(BesidesBytesMax()));
   }
-  if (IsIngested(model, delta)) return Status::Ok();
   return CheckPosition(PositionBytes(model, delta));
 }
 
-// A position is never divided between records.
+// A position of a group is never divided between records.
 Status AppendLimits::CheckPosition(uint64_t bytes) const {
   const uint64_t record_bytes = log_->max_record_bytes();
   const uint64_t most = record_bytes - OverheadBytes(record_bytes);
@@ -228,24 +214,8 @@ bool AppendLimits::StatesFit(std::span<const DeltaState> some,
   return bytes <= BesidesBytesMax();
 }
 
-// Ids are read first and often: the record keeps them, unless they are too many for one.
-bool AppendLimits::IdsGoIntoTable(const Delta& delta) const {
-  return delta.tokens.size_bytes() > PayloadBytesMax() / 2;
-}
-
-bool AppendLimits::IsIngested(const ModelSpec& model, const Delta& delta) const {
-  if (!IsIngested(PayloadBytes(model, delta))) return false;
-  const uint64_t fragments = FragmentsOf(model, delta) + (IdsGoIntoTable(delta) ? 1 : 0);
-  // An empty table is none; and the record names every fragment, beside the ids.
-  return fragments != 0 && fragments * kSealedFieldBytes <= PayloadBytesMax() / 2;
-}
-
-bool AppendLimits::IsIngested(uint64_t bytes) const {
-  return options_.direct_ingest_bytes != 0 && bytes >= options_.direct_ingest_bytes;
-}
-
 bool AppendLimits::FitsRecord(const ModelSpec& model, const Delta& delta) const {
-  return PayloadBytes(model, delta) <= PayloadBytesMax() && !IsIngested(model, delta);
+  return PayloadBytes(model, delta) <= PayloadBytesMax();
 }
 
 }  // namespace cairn::engine

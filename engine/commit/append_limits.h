@@ -40,7 +40,7 @@ class AppendLimits {
   AppendLimits(const AppendLimits&) = delete;
   AppendLimits& operator=(const AppendLimits&) = delete;
 
-  // Call before anything else, except IsIngested of bytes.
+  // Call before anything else.
   void SetLog(const wal::Log* log) { log_ = log; }
 
   // Checks the limits that follow from this log.
@@ -51,10 +51,6 @@ class AppendLimits {
   uint64_t CoalescedTokensMax(const ModelSpec& model) const;
   bool StatesFit(std::span<const DeltaState> some, std::span<const DeltaState> more) const;
   bool FitsRecord(const ModelSpec& model, const Delta& delta) const;  // In one piece.
-  bool IsIngested(const ModelSpec& model, const Delta& delta) const;
-  // An append of this size, if it has something for a table.
-  bool IsIngested(uint64_t bytes) const;
-  bool IdsGoIntoTable(const Delta& delta) const;  // When it is ingested.
 
  private:
   uint64_t BesidesBytesMax() const;  // Bytes of states and spans in a record.

@@ -78,17 +78,6 @@ Result<Op> AppendResolver::ResolveWritten(const Tree& tree) {
       Op op,
       ResolveAppend(tree, head_->id, LanesOf(delta_, head_->lengths[kTokenLane]), SpansOf(delta_)));
   op.lanes = payload_->lanes();
-  if (written_->table.number == 0) return op;
-  const uint64_t node = written_->ranges.front().node;
-  if (op.node != node) {
-    // The append was to make a new node. Meanwhile the branch's node may have been trimmed to where
-    // it ends.
-    op.flags |= kOpNewNode;
-    op.other = head_->node;
-    op.node = node;
-  }
-  op.sealed = written_->ranges;
-  op.table = written_->table;
   return op;
 }
 

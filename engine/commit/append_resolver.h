@@ -21,12 +21,10 @@ struct Expected {
 };
 Status CheckExpected(const Head& head, const Expected& expected);
 
-// The part of a large append that is written before the record that makes it count.
+// The part of a large append that is in the log before the record that makes it count.
 struct Written {
-  std::vector<Part> parts;  // In the log...
+  std::vector<Part> parts;
   uint64_t unit = 0;
-  TableRef table;  // ...or in a snapshot table.
-  std::vector<SealedRange> ranges;
   uint64_t kv_bytes = 0;  // Raw.
 };
 

@@ -118,8 +118,7 @@ Result<Applied> Appender::AppendWithRoom(BranchId id, const Delta& delta, const 
                                          .expected = expected,
                                          .model = model,
                                          .deadline_ns = deadline_ns,
-                                         .source = source.gpu == nullptr ? nullptr : &source,
-                                         .room_bytes = &policy.room_bytes});
+                                         .source = source.gpu == nullptr ? nullptr : &source});
     if (!appended.ok()) return Attempt::Refused(appended.status());
     applied = *appended;
     return {};

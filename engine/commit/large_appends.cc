@@ -7,7 +7,6 @@
 
 #include "base/codec/hash.h"
 #include "base/core/out_of_memory.h"
-#include "engine/commit/ingest_table.h"
 #include "engine/commit/quota.h"
 #include "engine/config/constants.h"
 #include "engine/tree/ops/decisions.h"
@@ -16,15 +15,30 @@ namespace cairn::engine {
 
 namespace {
 
-// The next window of at most `max_bytes`, cut from the front of `rest`. The same number of
-// positions is taken of every lane, so that tokens and their KV stay together. A group's second
-// view waits for the end of its first.
+// Whether a view of the same group comes before this one and is not at its end.
+bool WaitsForFirst(const Delta& delta, const DeltaWindow& rest, size_t view) {
+  for (size_t other = 0; other < view; ++other) {
+    if (delta.kv->groups[other].group == delta.kv->groups[view].group &&
+        rest.kv[other].count != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The next window of at most `max_bytes`, or of one position of one group if that is larger; cut
+// from the front of `rest`. The same number of positions is taken of every lane, so that tokens and
+// their KV stay together, unless one position of all groups is larger than a window: then groups
+// follow each other. A group's second view waits for the end of its first.
 DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta, DeltaWindow* rest,
                        uint64_t max_bytes) {
   uint64_t position_bytes = sizeof(TokenId);
+  std::vector<bool> taken(rest->kv.size(), false);
   for (size_t i = 0; i < rest->kv.size(); ++i) {
-    if (rest->kv[i].count == 0) continue;
-    position_bytes += KvLayoutBytes(model.groups[delta.kv->groups[i].group], 1);
+    if (rest->kv[i].count == 0 || WaitsForFirst(delta, *rest, i)) continue;
+    const uint64_t bytes = KvLayoutBytes(model.groups[delta.kv->groups[i].group], 1);
+    taken[i] = position_bytes == sizeof(TokenId) || position_bytes + bytes <= max_bytes;
+    if (taken[i]) position_bytes += bytes;
   }
   const uint64_t positions = std::max<uint64_t>(1, max_bytes / position_bytes);
   DeltaWindow window = *rest;
@@ -32,12 +46,7 @@ DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta, DeltaWindow* 
   rest->token_first += window.token_count;
   rest->token_count -= window.token_count;
   for (size_t i = 0; i < rest->kv.size(); ++i) {
-    bool waits = false;
-    for (size_t other = 0; other < i; ++other) {
-      waits |=
-          delta.kv->groups[other].group == delta.kv->groups[i].group && rest->kv[other].count != 0;
-    }
-    window.kv[i].count = waits ? 0 : std::min(rest->kv[i].count, positions);
+    window.kv[i].count = taken[i] ? std::min(rest->kv[i].count, positions) : 0;
     rest->kv[i].position += window.kv[i].count;
     rest->kv[i].count -= window.kv[i].count;
   }
@@ -59,10 +68,9 @@ StagedWindow* StagedOf(const LargeAppends::Large& large) {
 
 // ---------------------------------------------------------------- begun
 
-// An ingested append takes next to nothing of the log; others wait for at most a segment.
+// It waits for at most a segment.
 uint64_t LargeAppends::LogBytes(const ModelSpec& model, const Delta& delta) const {
-  const uint64_t bytes = PayloadBytes(model, delta);
-  return deps_.limits->IsIngested(bytes) ? 0 : std::min(bytes, deps_.options->segment_bytes);
+  return std::min(PayloadBytes(model, delta), deps_.options->segment_bytes);
 }
 
 // Returns the branch's length. `bytes` will go into the log.
@@ -162,15 +170,13 @@ Result<Ticket> LargeAppends::PostBegun(Borrowed borrowed, const AppendOptions& o
 void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
                        uint64_t deadline_ns, const std::shared_ptr<TicketState>& state,
                        Timer::Entry* timeout) {
-  uint64_t room_bytes = 0;
   const Large large{.branch = borrowed.branch,
                     .delta = borrowed.delta,
                     .expected = borrowed.expected,
                     .model = *borrowed.model,
                     .deadline_ns = deadline_ns,
                     .ticket = state.get(),
-                    .source = &borrowed.source,
-                    .room_bytes = &room_bytes};
+                    .source = &borrowed.source};
   const auto applied = CatchBadAlloc([&] { return Gather(large, length); });
   if (!applied.ok()) {
     if (applied.status().code() == StatusCode::kCancelled) {
@@ -178,8 +184,8 @@ void LargeAppends::Run(const Borrowed& borrowed, const AppendOptions& options, u
     }
     if (borrowed.source.arrival.give_up != nullptr) borrowed.source.arrival.give_up();
     state->Finish(CatchBadAlloc([&] {
-      const uint64_t bytes = room_bytes != 0 ? room_bytes : PayloadBytes(large.model, large.delta);
-      return deps_.callbacks->WhileRoomIsMade(large.branch, bytes, applied.status());
+      return deps_.callbacks->WhileRoomIsMade(large.branch, PayloadBytes(large.model, large.delta),
+                                              applied.status());
     }));
     return;
   }
@@ -215,26 +221,14 @@ Result<Applied> LargeAppends::Gather(const Large& large, uint64_t length) {
     ~End() { committer->EndLargeAppend(id); }
   } end{deps_.committer, large.branch};
   CAIRN_RETURN_IF_ERROR(AwaitSource(large));
-  uint64_t node = 0, ns_bytes_max = 0;
-  const bool ingested = deps_.limits->IsIngested(large.model, large.delta);
   {
     // A delta that does not fit the branch is refused before a byte is written.
     Committer::Lock lock(deps_.mutex());
     CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(large.branch, &lock));
-    CAIRN_ASSIGN_OR_RETURN(const Op op,
-                           ResolveAppend(deps_.tree(), static_cast<uint64_t>(large.branch),
-                                         LanesOf(large.delta, length), SpansOf(large.delta)));
-    // The size of a table is known only when it is written.
-    if (!ingested) {
-      CAIRN_RETURN_IF_ERROR(CheckQuota(*head, RawBytes(large.model, large.delta)));
-    }
-    // A table names the node; a node that is still to be made gets its id here.
-    node = ingested && (op.flags & kOpNewNode) != 0 ? deps_.tree().TakeId() : op.node;
-    ns_bytes_max = head->use->policy.max_bytes;
-  }
-  if (ingested) {
-    CAIRN_RETURN_IF_ERROR(CheckEverFits(large, ns_bytes_max));
-    return Ingest(large, length, node);
+    CAIRN_RETURN_IF_ERROR(ResolveAppend(deps_.tree(), static_cast<uint64_t>(large.branch),
+                                        LanesOf(large.delta, length), SpansOf(large.delta))
+                              .status());
+    CAIRN_RETURN_IF_ERROR(CheckQuota(*head, RawBytes(large.model, large.delta)));
   }
   return FitsWhole(large) ? WriteWhole(large) : WriteParts(large, length);
 }
@@ -248,84 +242,6 @@ Result<Applied> LargeAppends::WriteLast(const Large& large, DeltaPayload* payloa
       &append, {.busy = RetryPolicy::Busy::kAwaitMemory, .deadline_ns = large.deadline_ns});
   if (!ended.done()) return ended.status;
   return append.applied();
-}
-
-// ---------------------------------------------------------------- into a table
-
-// A table is written before it is known whether it fits, and others would go for it meanwhile.
-Status LargeAppends::CheckEverFits(const Large& large, uint64_t ns_bytes_max) const {
-  const uint64_t raw = PayloadBytes(large.model, large.delta);
-  const uint64_t store_bytes_max = deps_.callbacks->DataBytesAtMost();
-  if (raw <= std::min(store_bytes_max, ns_bytes_max)) return Status::Ok();
-  const uint64_t packed =
-      PackedBytesAbout({.model = &large.model,
-                        .delta = &large.delta,
-                        .gpu = large.source == nullptr ? nullptr : large.source->gpu.get()},
-                       deps_.options->allocator);
-  if (large.room_bytes != nullptr) *large.room_bytes = packed;
-  if (packed > store_bytes_max) {
-    return Status(StatusCode::kNoSpace, "the append takes some " + std::to_string(packed) +
-                                            " bytes of tables; max_bytes, or the disk, could "
-                                            "hold at most " +
-                                            std::to_string(store_bytes_max));
-  }
-  if (packed <= ns_bytes_max) return Status::Ok();
-  Committer::Lock lock(deps_.mutex());
-  CAIRN_ASSIGN_OR_RETURN(const Head* head, deps_.access->LoadToChange(large.branch, &lock));
-  return CheckQuota(*head, packed);
-}
-
-Result<Applied> LargeAppends::Ingest(const Large& large, uint64_t length, uint64_t node) {
-  DeltaWindow window = DeltaWindow::Whole(large.delta);
-  window.kv.clear();
-  const bool tokens = deps_.limits->IdsGoIntoTable(large.delta);
-  if (tokens) window.token_count = 0;
-  DeltaPayload last(large.model, large.delta, window, StatesOf(large.delta));
-  io::Scheduler& scheduler = *deps_.world.scheduler;
-  const IngestContext context{
-      .tables = deps_.callbacks->DataTables(),
-      .allocator = deps_.options->allocator,
-      .scheduler = &scheduler,
-      .executor = deps_.executor,
-      .memory = deps_.ingest_line,
-      .helpers = std::min(deps_.executor_threads, kIngestHelpersMax),
-      .go_on = [&]() -> Status {
-        if (large.ticket != nullptr && large.ticket->cancel_requested()) {
-          return Cancelled();
-        }
-        if (large.deadline_ns != io::kNoDeadline && scheduler.MonotonicNs() >= large.deadline_ns) {
-          return Status(StatusCode::kDeadlineExceeded, "the table was not written in time");
-        }
-        return deps_.lifecycle->PoisonStatus();
-      }};
-  const IngestSource source{.model = &large.model,
-                            .delta = &large.delta,
-                            .node = node,
-                            .length = length,
-                            .tokens = tokens,
-                            .gpu = large.source == nullptr ? nullptr : large.source->gpu.get()};
-  CAIRN_ASSIGN_OR_RETURN(Ingested ingested, WriteIngestTable(context, source));
-  const uint64_t ids_bytes = tokens ? large.delta.tokens.size_bytes() : 0;
-  const Written written{.parts = {},
-                        .unit = 0,
-                        .table = ingested.table,
-                        .ranges = std::move(ingested.ranges),
-                        .kv_bytes = ingested.raw_bytes - ids_bytes};
-  const Result<Applied> applied = CatchBadAlloc([&]() -> Result<Applied> {
-    CAIRN_RETURN_IF_ERROR(context.go_on());
-    return WriteLast(large, &last, written);
-  });
-  if (!applied.ok()) {
-    deps_.callbacks->DeleteTable(written.table);
-    return applied;
-  }
-  CallCounters& counters = *deps_.counters;
-  // Small tables must be merged.
-  if (counters.ingests.fetch_add(1, std::memory_order_relaxed) % kSmallTablesMax == 0) {
-    deps_.callbacks->WakeSpaceThread();
-  }
-  counters.ingested_bytes.fetch_add(ingested.raw_bytes, std::memory_order_relaxed);
-  return applied;
 }
 
 // ---------------------------------------------------------------- whole
@@ -411,6 +327,16 @@ class LargeAppends::PartResolver final : public Resolver {
   bool cancelled_ = false;
 };
 
+// Asked before each part: a cancelled call, or one that has no time left, stops there.
+Status LargeAppends::GoOn(const Large& large) const {
+  if (large.ticket != nullptr && large.ticket->cancel_requested()) return Cancelled();
+  if (large.deadline_ns != io::kNoDeadline &&
+      deps_.world.scheduler->MonotonicNs() >= large.deadline_ns) {
+    return Status(StatusCode::kDeadlineExceeded, "not all parts were written in time");
+  }
+  return deps_.lifecycle->PoisonStatus();
+}
+
 Result<Part> LargeAppends::WritePart(const Large& large, const DeltaWindow& window, uint64_t length,
                                      uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes) {
   CAIRN_ASSIGN_OR_RETURN(const Delta* delta, OnHost(large, window));
@@ -451,6 +377,7 @@ Result<Applied> LargeAppends::WriteParts(const Large& large, uint64_t length) {
   }
   Written written;
   for (const DeltaWindow& window : windows) {
+    CAIRN_RETURN_IF_ERROR(GoOn(large));
     uint64_t sequence = 0;
     CAIRN_ASSIGN_OR_RETURN(
         Part part, WritePart(large, window, length, written.unit, &sequence, &written.kv_bytes));

@@ -4,12 +4,9 @@
 // payload is written first and counts with the append record that comes last. Until that record is
 // reserved nothing is applied, so cancelling means only to stop.
 //
-//   parts      a *unit*: records of kind kPart carry the payload, and the unit's last record, an
-//              ordinary append, makes it count. Recovery drops unfinished units.
-//   whole      an append that fits a record, and comes from a GPU or is not there yet.
-//   ingested   from direct_ingest_bytes on: the KV goes into a snapshot table of its own
-//              (ingest_table.h), which is durable before the append record that names it is placed.
-//              A table that no record names is an orphan, which the next opening removes.
+//   parts   a *unit*: records of kind kPart carry the payload, and the unit's last record, an
+//           ordinary append, makes it count. Recovery drops unfinished units.
+//   whole   an append that fits a record, and comes from a GPU or is not there yet.
 //
 // While a branch's unit is being gathered, other appends to it are kBusy (asynchronous) or wait.
 // Thread-safe. No lock may be held around the calls.
@@ -36,8 +33,8 @@ class LargeAppends {
 
   // The source of a delta's KV, if that is not host memory which may be read at once.
   struct Source {
-    std::shared_ptr<GpuSource> gpu{};  // Set for a view of GPU memory.
-    // Where its rows are copied, unless they go into a table.
+    // Both are set for a view of GPU memory: what is read, and where its rows are copied.
+    std::shared_ptr<GpuSource> gpu{};
     std::shared_ptr<StagedWindow> staged{};
     Arrival arrival{};
   };
@@ -52,9 +49,6 @@ class LargeAppends {
     uint64_t deadline_ns = io::kNoDeadline;
     TicketState* ticket = nullptr;  // The job's; null: the caller waits.
     const Source* source = nullptr;
-    // The bytes for which room is made. Becomes about the size of its table if the unpacked append
-    // is known not to fit the store; else it stays.
-    uint64_t* room_bytes = nullptr;
   };
   // On the calling thread. Waits for another large append of the branch.
   Result<Applied> Append(const Large& large);
@@ -82,13 +76,12 @@ class LargeAppends {
   void Run(const Borrowed& borrowed, const AppendOptions& options, uint64_t length,
            uint64_t deadline_ns, const std::shared_ptr<TicketState>& state, Timer::Entry* timeout);
   Result<Applied> Gather(const Large& large, uint64_t length);
-  Status CheckEverFits(const Large& large, uint64_t ns_bytes_max) const;
-  Result<Applied> Ingest(const Large& large, uint64_t length, uint64_t node);
   static Status AwaitSource(const Large& large);
   bool FitsWhole(const Large& large) const;
   Result<const Delta*> OnHost(const Large& large, const DeltaWindow& window) const;
   Result<Applied> WriteWhole(const Large& large);
   Result<Applied> WriteParts(const Large& large, uint64_t length);
+  Status GoOn(const Large& large) const;
   Result<Part> WritePart(const Large& large, const DeltaWindow& window, uint64_t length,
                          uint64_t unit, uint64_t* sequence, uint64_t* kv_bytes);
   Result<Applied> WriteLast(const Large& large, DeltaPayload* payload, const Written& written);

@@ -41,8 +41,6 @@ class WriteCallbacks : public CommitCallbacks {
   // The error for a refused caller that does not wait: `refusal`, or kBusy while room is being made
   // for it.
   virtual Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) = 0;
-  // The most that content could ever take, with nothing else in the store.
-  virtual uint64_t DataBytesAtMost() const = 0;
   // Wakes the space thread: there is something to seal, or to give back.
   virtual void WakeSpaceThread() = 0;
   // Content of the log died: sealing makes it smaller.
@@ -51,7 +49,8 @@ class WriteCallbacks : public CommitCallbacks {
   // --- Large appends
   // The log's newest segment, and all that come after it, stay while this is held.
   virtual std::shared_ptr<void> KeepNewestSegment() = 0;
-  // For tables that hold appends.
+
+  // --- Derived tables
   virtual sstable::TableContext DataTables() = 0;
   // Deletes a table that no record names. If that fails its bytes stay counted, and the next
   // opening deletes it.
@@ -61,7 +60,6 @@ class WriteCallbacks : public CommitCallbacks {
 // Counters of calls that belong to no part of the store. They only grow.
 struct CallCounters {
   std::atomic<uint64_t> busy{0}, cancelled{0}, kv_shed{0};
-  std::atomic<uint64_t> ingests{0}, ingested_bytes{0};
   std::atomic<uint64_t> replayed_records{0};
 };
 
@@ -76,7 +74,6 @@ struct WriteDeps {
   const AppendLimits* limits = nullptr;
   Tickets* tickets = nullptr;
   StagingPool* staging = nullptr;
-  MemoryLine* ingest_line = nullptr;
   GpuSources* gpus = nullptr;
   CallCounters* counters = nullptr;
   // From the opening of the log on.

@@ -16,10 +16,6 @@ namespace cairn::engine {
 // and 64 KiB for its tokens, a sampler state and padding.
 inline constexpr uint64_t kPartBytesMax = (4u << 20) + (64u << 10);
 
-// Frames that are packed of an append that, as it is, is larger than the store: milliseconds, and
-// the sum is right to some per cent where the content is of one kind.
-inline constexpr uint64_t kIngestSamples = 32;
-
 // Records keep KV packed from this size of a slice on (one plane of one layer). Below it the states
 // and the model of a frame take what packing saves.
 inline constexpr uint64_t kPackedSliceBytesMin = 4u << 10;
@@ -30,10 +26,6 @@ inline constexpr size_t kPackedLayersOfRun = 4;
 // Helpers that pack one record: as many as there are runs of layers in most models, less the one of
 // the caller.
 inline constexpr uint32_t kPackHelpersMax = 7;
-
-// An ingested append packs at most this many layers of a page ahead, each in one or two MiB of
-// memory. With more helpers the one thread that writes the layers is the bottleneck.
-inline constexpr uint32_t kIngestHelpersMax = 7;
 
 // Reads of a restore: a window holds whole records, is read in pieces and then verified and
 // scattered at once. Four windows keep 16 reads of 512 KiB in flight, where the disk is at its
@@ -111,12 +103,6 @@ inline constexpr uint64_t kReadBuffersShare = 8;
 inline constexpr uint64_t kIndexBlocksShare = 8, kIndexBlocksMax = 64u << 20;
 inline constexpr uint64_t kDirectoriesShare = 8, kDirectoriesMax = 16u << 20;
 inline constexpr uint64_t kPageFloorShare = 4;
-inline constexpr uint64_t kIngestShare = 8;
-// One large append takes at most a quarter of the ingest share, if it can go on with that, so that
-// several run side by side.
-inline constexpr uint64_t kIngestAtOnce = 4;
-// Layers in each of its two batches: one batch is packed while the other is written.
-inline constexpr uint64_t kIngestLayersMin = 1;
 // A call that waits for memory checks this often whether to go on, since nobody notifies it of a
 // cancellation.
 inline constexpr uint64_t kLineLookAgainNs = 10'000'000;
@@ -423,7 +409,7 @@ static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes) >= 2 * 16);
 static_assert(kReadWindows * (kReadWindowBytes / kReadPieceBytes + 1) <= kReadsInFlightMax);
 
 static_assert(kTreeShare == 4 && kPageFloorShare == 4 && kReadBuffersShare == 8 &&
-                  kIndexBlocksShare == 8 && kDirectoriesShare == 8 && kIngestShare == 8,
+                  kIndexBlocksShare == 8 && kDirectoriesShare == 8,
               "together no more than all");
 
 }  // namespace cairn::engine

@@ -35,7 +35,6 @@ struct MemoryParts {
   // again for further windows, which make a restore faster.
   uint64_t read_buffers = 0;
   uint64_t pinned_kept = 0;  // Read buffers kept for each GPU, if there is one.
-  uint64_t ingests = 0;      // Layers being packed, and buffers of table writers. In line.
   uint64_t page_floor = 0;   // The least that the page cache has.
 
   // Bound of the directory of objects, within `reuse`.
@@ -76,12 +75,11 @@ inline MemoryParts DivideMemory(const Options& options) {
   parts.read_buffers = rest / kReadBuffersShare;
   parts.pinned_kept =
       std::min(kReadWindows * (kReadWindowBytes + kReadWindowBytes / 8), parts.read_buffers / 2);
-  parts.ingests = rest / kIngestShare;
   parts.page_floor = rest / kPageFloorShare;
   parts.reuse =
       std::min(options.reuse_memory_bytes != 0 ? options.reuse_memory_bytes : bytes / kReuseShare,
                rest - parts.tree - parts.index_blocks - parts.directories - parts.read_buffers -
-                   parts.ingests - parts.page_floor);
+                   parts.page_floor);
   if (options.index != Index::kNone) parts.prefixes = parts.reuse / kPrefixShare;
   return parts;
 }

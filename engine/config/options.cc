@@ -81,10 +81,6 @@ Status Options::Validate() const {
   if (delta_batch_tokens < 1 || delta_batch_tokens > kMaxDeltaBatchTokens) {
     return bad("delta_batch_tokens must be in [1, 64]");
   }
-  if (direct_ingest_bytes != 0 && direct_ingest_bytes < kMinDirectIngestBytes) {
-    return bad("direct_ingest_bytes is " + std::to_string(direct_ingest_bytes) +
-               "; it must be 0 or at least " + std::to_string(kMinDirectIngestBytes));
-  }
   if (executor_threads > kMaxExecutorThreads) {
     return bad("executor_threads is " + std::to_string(executor_threads) + "; at most " +
                std::to_string(kMaxExecutorThreads));

@@ -42,7 +42,6 @@ class StoreCore::WriteSide final : public engine::WriteCallbacks {
   Status WhileRoomIsMade(BranchId branch, uint64_t bytes, const Status& refusal) override {
     return core_->space_.requests().WhileRoomIsMade(branch, bytes, refusal);
   }
-  uint64_t DataBytesAtMost() const override { return core_->space_.gauge().DataBytesAtMost(); }
   void WakeSpaceThread() override { core_->space_.Wake(); }
   void OnFreed() override { core_->space_.OnFreed(); }
   std::shared_ptr<void> KeepNewestSegment() override {
@@ -74,7 +73,6 @@ class StoreCore::SpaceSide final : public engine::SpaceCallbacks {
   }
   void ApplyAllCoalesced() override { core_->coalesced_.FlushAll(); }
   bool HasCoalesced(BranchId branch) const override { return core_->coalesced_.Has(branch); }
-  bool IsIngested(uint64_t bytes) const override { return core_->limits_.IsIngested(bytes); }
   bool TakeTouched(const Head& object) override {
     return core_->objects_.directory().TakeTouched(object);
   }
@@ -146,7 +144,6 @@ engine::WriteDeps StoreCore::MakeWriteDeps() {
           .limits = &limits_,
           .tickets = &tickets_,
           .staging = &staging_,
-          .ingest_line = &ingest_line_,
           .gpus = &gpu_sources_,
           .counters = &call_counters_};
 }

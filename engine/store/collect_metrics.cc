@@ -45,8 +45,6 @@ void AddCalls(const MetricsSources& from, StoreMetrics* metrics) {
   metrics->rewinds = from.commits->rewinds();
   metrics->drops = from.commits->drops();
   metrics->filled_bytes = from.commits->filled_bytes();
-  metrics->ingests = from.calls->ingests.load();
-  metrics->ingested_bytes = from.calls->ingested_bytes.load();
   metrics->busy = from.calls->busy.load();
   metrics->cancelled = from.calls->cancelled.load();
   metrics->kv_shed = from.calls->kv_shed.load();

@@ -185,7 +185,6 @@ class [[gnu::visibility("hidden")]] StoreCore final
   engine::AppendLimits limits_{&options_};
   engine::Tickets tickets_{world_, this};
   engine::StagingPool staging_;
-  engine::MemoryLine ingest_line_{*world_.scheduler, memory_.ingests, &budget_};
   engine::GpuSources gpu_sources_{options_.gpus, world_};
   engine::WriteDeps write_means_{MakeWriteDeps()};
   engine::CoalescedAppends coalesced_{write_means_};

@@ -248,9 +248,9 @@ void Verifier::CheckLog(VerifyLevel level, Verified* found) {
     if (level == VerifyLevel::kHeaders) return Status::Ok();
     CAIRN_ASSIGN_OR_RETURN(const auto ops, DecodeRecord(record));
     for (const Op& op : ops) {
-      const bool ingested = op.kind == OpKind::kAppend && op.table.number != 0;
-      if (op.kind != OpKind::kSeal && !ingested) continue;
-      std::vector<SealedRange>& sealed = found->sealed[ingested ? op.table.number : op.other];
+      const bool names_table = op.kind == OpKind::kAppend && op.table.number != 0;
+      if (op.kind != OpKind::kSeal && !names_table) continue;
+      std::vector<SealedRange>& sealed = found->sealed[names_table ? op.table.number : op.other];
       sealed.insert(sealed.end(), op.sealed.begin(), op.sealed.end());
     }
     return Status::Ok();

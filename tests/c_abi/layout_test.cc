@@ -280,7 +280,6 @@ TEST(CLayout, DefaultsAreThoseOfCpp) {
   EXPECT_EQ(c.max_leased_bytes, cpp.max_leased_bytes);
   EXPECT_EQ(c.delta_batch_tokens, cpp.delta_batch_tokens);
   EXPECT_EQ(c.delta_batch_wait_ns, cpp.delta_batch_wait_ns);
-  EXPECT_EQ(c.direct_ingest_bytes, cpp.direct_ingest_bytes);
   EXPECT_EQ(c.spare_segments_max, cpp.spare_segments_max);
   EXPECT_FALSE(c.create_if_missing);
   cairn_append_options append;

@@ -43,9 +43,8 @@ Options RotOptions(const io::SimWorld& machine) {
   options.max_memory_bytes = 16 << 20;
   options.hot_tail_bytes = 256 << 10;
   options.executor_threads = 1;
-  options.snapshot_interval_tokens = 0;  // Sealed is what Compact and ingesting seal.
+  options.snapshot_interval_tokens = 0;  // Sealed is what Compact seals.
   options.max_delta_chain = 0;
-  options.direct_ingest_bytes = 4 << 10;
   options.world = std::make_shared<const io::World>(machine.world());
   return options;
 }
@@ -87,7 +86,7 @@ class Maker {
     for (const std::string& path : machine.disk->Files()) {
       earlier[path] = *machine.disk->ReadRaw(path);
     }
-    Grow("chat", 90, 1);  // Ingested.
+    Grow("chat", 90, 1);
     Grow("fresh", 20, 3);
     CAIRN_CHECK(store_.Compact().ok());
     CAIRN_CHECK(store_.Close().ok());

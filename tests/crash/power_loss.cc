@@ -67,7 +67,6 @@ class PowerLoss {
     options.spare_segments_max = 2;
     options.max_memory_bytes = 16 << 20;
     options.hot_tail_bytes = 256 << 10;
-    options.direct_ingest_bytes = 8 << 10;  // About a tenth of the appends.
     options.delta_batch_tokens = seed % 2 == 0 ? 4 : 1;
     options.replay_records_max = seed % 3 == 0 ? 16 : 8192;
     options.max_delta_chain = seed % 4 == 0 ? 8 : 100;
@@ -137,7 +136,6 @@ class PowerLoss {
     result_.evicted_bytes += metrics.evicted_bytes;
     result_.filled_bytes += metrics.filled_bytes;
     result_.joined_nodes += metrics.joined_nodes;
-    result_.ingests += metrics.ingests;
     result_.sealed += metrics.seals;
     result_.resting += metrics.log_resting_segments;
   }
@@ -263,7 +261,6 @@ void PowerLossResult::Add(const PowerLossResult& other) {
   evicted_bytes += other.evicted_bytes;
   filled_bytes += other.filled_bytes;
   joined_nodes += other.joined_nodes;
-  ingests += other.ingests;
   sealed += other.sealed;
   resting += other.resting;
 }
@@ -275,8 +272,8 @@ std::string PowerLossResult::Counts() const {
          std::to_string(depths[2]) + ", copies " + std::to_string(copies) + ", second recoveries " +
          std::to_string(second_recoveries) + ", evicted bytes " + std::to_string(evicted_bytes) +
          ", filled " + std::to_string(filled_bytes) + ", joined nodes " +
-         std::to_string(joined_nodes) + ", ingests " + std::to_string(ingests) + ", seals " +
-         std::to_string(sealed) + ", resting " + std::to_string(resting);
+         std::to_string(joined_nodes) + ", seals " + std::to_string(sealed) + ", resting " +
+         std::to_string(resting);
 }
 
 PowerLossResult RunPowerLoss(const PowerLossOptions& options) { return PowerLoss(options).Run(); }

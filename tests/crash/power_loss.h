@@ -19,8 +19,7 @@ struct PowerLossResult {
   uint64_t copies = 0;             // Copies of a store that were opened as well.
   uint64_t second_recoveries = 0;  // Opened for writing, closed, and opened so again.
   // In the runs before; so they may matter.
-  uint64_t evicted_bytes = 0, filled_bytes = 0, joined_nodes = 0, ingests = 0, sealed = 0,
-           resting = 0;
+  uint64_t evicted_bytes = 0, filled_bytes = 0, joined_nodes = 0, sealed = 0, resting = 0;
   std::string violation;  // The first broken promise; empty if none.
 
   void Add(const PowerLossResult& other);  // The counts.

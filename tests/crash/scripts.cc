@@ -63,16 +63,6 @@ std::vector<Script> Scripts() {
         run.Look();
       });
   add(
-      "ingest", [](Options& options) { options.direct_ingest_bytes = 8 << 10; },
-      [](ScriptRun& run) {
-        if (!Begin(run)) return;
-        run.Append("a", 2, kMemory);
-        run.Append("a", 150, kPower);
-        run.Append("b", 120, kProcess, 0, true);
-        run.Append("a", 1, kPower);
-        run.Look();
-      });
-  add(
       "parts", [](Options& options) { options.submit_copy_max_bytes = 4096; },
       [](ScriptRun& run) {
         if (!Begin(run)) return;

@@ -99,7 +99,6 @@ TEST_P(CapOnDiskTest, HoldsAtEveryMoment) {
   const ModelSpec model = WideModel();
   Options options = world_->options();
   options.max_bytes = kCap;
-  options.direct_ingest_bytes = 1 << 20;
   options.replay_records_max = 200;
   Reopen(options);
   const ModelId id = Register(model);

@@ -416,14 +416,13 @@ TEST(FullDiskInSimulationTest, IsFullOnlyAsLongAsItIsFull) {
   io::SimWorld machine = io::MakeSimWorld(7, disk);
   Options options = TinyOptions();
   options.world = std::make_shared<io::World>(machine.world());
-  options.direct_ingest_bytes = 128 << 10;
   const ModelSpec model = WideModel();
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
   size_t most_of[2] = {};
   for (int round = 0; round < 6; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    // In odd rounds into tables at once, of which more fits.
+    // In odd rounds in parts.
     const uint64_t at_once = round % 2 == 0 ? kTokens / 4 : kTokens;
     std::vector<Branch> branches;
     for (int refused = 0; refused < 20;) {

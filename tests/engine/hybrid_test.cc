@@ -285,7 +285,7 @@ TEST_P(HybridTest, CutInPlaceWithinAGap) {
   ASSERT_NO_FATAL_FAILURE(chat.Check());
 }
 
-// Ingested, in parts, borrowed, in a batch, coalesced, as a draft: gaps and states come with all.
+// In parts, borrowed, in a batch, coalesced, as a draft: gaps and states come with all.
 TEST_P(HybridTest, EveryWayIn) {
   Options options = world_->options();
   const auto talk = [&](const std::string& name, const Options& with, uint64_t tokens) {
@@ -312,16 +312,10 @@ TEST_P(HybridTest, EveryWayIn) {
       Again(&chat, name);
     }
   };
-  options.direct_ingest_bytes = 8192;
-  {
-    SCOPED_TRACE("ingested");
-    talk("ingested", options, 398);
-    ASSERT_OK(store_.Compact());
-  }
   {
     SCOPED_TRACE("parts");
-    options.direct_ingest_bytes = 0;
     talk("parts", options, 3998);  // Half a segment is 128 KiB.
+    ASSERT_OK(store_.Compact());
   }
   options.delta_batch_tokens = 8;
   options.submit_copy_max_bytes = 4096;

@@ -143,6 +143,38 @@ TEST_P(LargeAppendTest, APositionThatFitsNoRecordIsRefusedAndTheBranchGoesOn) {
   EXPECT_OK(next.Wait());
 }
 
+// One position of both groups together is larger than a record, one of each is not.
+TEST_P(LargeAppendTest, GroupsFollowEachOtherWhereARecordHoldsOneAlone) {
+  model_ = TokenModel("wide");
+  for (int group = 0; group < 2; ++group) {
+    model_.groups.push_back(LayerGroup::FullAttention(20, 32, 64, Dtype::kBf16));  // 160 KiB.
+  }
+  ASSERT_NO_FATAL_FAILURE(Start(256 << 10));
+  ASSERT_OK(AppendSome(chat_, model_, 0, 3));
+  KvSet kv(model_, Layout::kContiguous, 3, 2);
+  kv.Write(kSeed, 3, 5);
+  const std::vector<TokenId> tokens = Tokens(2);
+  ASSERT_OK_ASSIGN(Ticket ticket, chat_.Append(MakeDelta(tokens, kv.View(3, 2))));
+  ASSERT_OK(ticket.Wait());
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 5));
+  ASSERT_NO_FATAL_FAILURE(StartAgain());
+  EXPECT_TRUE(HasKv(chat_, model_, 0, 5));
+}
+
+// The disk writes of a prefill, by the store's own account: random bytes, which no codec packs.
+TEST_P(LargeAppendTest, APrefillIsWrittenOnce) {
+  ASSERT_NO_FATAL_FAILURE(Start(4 << 20));
+  const StoreMetrics before = store_.Metrics();
+  constexpr uint64_t kCount = 2048;  // 16 MiB.
+  ASSERT_OK(AppendSome(chat_, model_, 0, kCount, kSeed, Durability::kPower));
+  const StoreMetrics after = store_.Metrics();
+  const auto raw = static_cast<double>(kCount * (model_.token_bytes() + sizeof(TokenId)));
+  const auto written = static_cast<double>(after.log_bytes_written - before.log_bytes_written +
+                                           after.table_bytes_written - before.table_bytes_written);
+  EXPECT_GT(written / raw, 0.5);
+  EXPECT_LE(written / raw, 1.02);
+}
+
 // Calls while a large append is gathered: one that never waits gets an error, one that waits gets
 // it at its deadline, and one that has time goes on from there.
 TEST(LargeAppendInSimulationTest, WhatComesBetweenIsBusyOrWaits) {

@@ -426,36 +426,27 @@ TEST(LimitsTest, NumbersOfOptions) {
        {kMaxDeltaBatchWaitNs, kMaxDeltaBatchWaitNs + 1});
   each([](Options& o, uint64_t n) { o.delta_batch_tokens = static_cast<uint32_t>(n); },
        "delta_batch_tokens", {kMaxDeltaBatchTokens, kMaxDeltaBatchTokens + 1});
-  each([](Options& o, uint64_t n) { o.direct_ingest_bytes = n; }, "direct_ingest_bytes",
-       {kMinDirectIngestBytes - 1, kMinDirectIngestBytes});
   each([](Options& o, uint64_t n) { o.executor_threads = static_cast<uint32_t>(n); },
        "executor_threads", {kMaxExecutorThreads + 1});
   each([](Options& o, uint64_t n) { o.spare_segments_max = static_cast<uint32_t>(n); },
        "spare_segments", {kMaxSpareSegments + 1});
 }
 
-// 64 MiB of ids in one append, as parts of the log and as a table.
+// 64 MiB of ids in one append.
 TEST_F(LifeTest, Ids) {
-  Options options = SmallOptions(*world_);
-  for (const uint64_t direct_ingest_bytes : {uint64_t{0}, uint64_t{8} << 20}) {
-    options.direct_ingest_bytes = direct_ingest_bytes;
-    ASSERT_NO_FATAL_FAILURE(Open(options));
-    ASSERT_OK_ASSIGN(const ModelId model, store_.RegisterModel(TokenModel()));
-    ASSERT_OK_ASSIGN(Branch chat,
-                     store_.CreateBranch(model, {.name = std::to_string(direct_ingest_bytes)}));
-    std::vector<TokenId> ids(kMaxAppendTokens);
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i % 50'000);
-    ASSERT_OK(chat.AppendSync(MakeDelta(ids)));
-    EXPECT_EQ(ids, *chat.ReadTokens(0, UINT64_MAX));
-    if (direct_ingest_bytes == 0) continue;
-    Live(options, [&](const Store& store) {
-      for (const char* name : {"0", "8388608"}) {
-        ASSERT_OK_ASSIGN(const Branch found, store.FindBranch(name));
-        EXPECT_EQ(kMaxAppendTokens, *found.length());
-        EXPECT_EQ(ids.back(), found.ReadTokens(ids.size() - 1, ids.size())->front());
-      }
-    });
-  }
+  const Options options = SmallOptions(*world_);
+  ASSERT_NO_FATAL_FAILURE(Open(options));
+  ASSERT_OK_ASSIGN(const ModelId model, store_.RegisterModel(TokenModel()));
+  ASSERT_OK_ASSIGN(Branch chat, store_.CreateBranch(model, {.name = "chat"}));
+  std::vector<TokenId> ids(kMaxAppendTokens);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i % 50'000);
+  ASSERT_OK(chat.AppendSync(MakeDelta(ids)));
+  EXPECT_EQ(ids, *chat.ReadTokens(0, UINT64_MAX));
+  Live(options, [&](const Store& store) {
+    ASSERT_OK_ASSIGN(const Branch found, store.FindBranch("chat"));
+    EXPECT_EQ(kMaxAppendTokens, *found.length());
+    EXPECT_EQ(ids.back(), found.ReadTokens(ids.size() - 1, ids.size())->front());
+  });
 }
 
 // As many spans as there may be, and states at the edges of what a record has room for.
@@ -523,7 +514,6 @@ TEST_F(LifeTest, ATimeoutOfZeroWaitsForNothing) {
   const io::SimWorld machine = io::MakeSimWorld(1);
   Options options = TinyOptions();
   options.world = std::make_shared<io::World>(machine.world());
-  options.direct_ingest_bytes = 64 << 10;
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));
   const ModelSpec spec = WideModel();
   ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(spec));
@@ -545,7 +535,7 @@ TEST_F(LifeTest, ATimeoutOfZeroWaitsForNothing) {
   EXPECT_FAILS(chat.AppendSync(one(1), {.durability = Durability::kPower, .timeout_ns = 0}),
                StatusCode::kUnknownOutcome);
   EXPECT_EQ(2u, *chat.length());
-  // One that needs a table first is not applied.
+  // One in parts is not applied.
   EXPECT_FAILS(chat.AppendSync(delta(2, 20), {.timeout_ns = 0}), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(2u, *chat.length());
   // Tickets, and waits for them.
@@ -560,8 +550,8 @@ TEST_F(LifeTest, ATimeoutOfZeroWaitsForNothing) {
   EXPECT_TRUE(over(cut.Wait()));
   EXPECT_TRUE(queue.Wait(0));
   EXPECT_EQ(4u, *chat.length());
-  ASSERT_OK_ASSIGN(Ticket table, chat.Append(delta(4, 20), {.timeout_ns = 0}));
-  EXPECT_FAILS(table.Wait(), StatusCode::kDeadlineExceeded);
+  ASSERT_OK_ASSIGN(Ticket parts, chat.Append(delta(4, 20), {.timeout_ns = 0}));
+  EXPECT_FAILS(parts.Wait(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(4u, *chat.length());
   WriteBatch batch;
   batch.Append(chat, one(4));

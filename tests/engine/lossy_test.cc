@@ -195,25 +195,6 @@ TEST_P(LossyTest, WritingATableAnewChangesNoBit) {
   }
 }
 
-TEST_P(LossyTest, LargeAppendsAreQuantisedAtOnce) {
-  Options options = world_->options();
-  options.direct_ingest_bytes = 16 << 10;
-  Reopen(options);
-  const ModelSpec model = Int8Model();
-  Branch chat = Create(Register(model), "chat");
-  Append(chat, model, 200);
-  ASSERT_EQ(1U, store_.Metrics().ingests);
-  Kv want(model, 0, 200);
-  want.Fill();
-  want.Quantise(0, 200);
-  Got got = Restored(chat, model, 200);
-  EXPECT_EQ(want.planes, got.planes);
-  EXPECT_EQ(got.bytes, got.lossy_bytes);
-  ASSERT_OK(store_.Compact());
-  Reopen(options);
-  EXPECT_EQ(want.planes, Restored(Find("chat"), model, 200).planes);
-}
-
 TEST_P(LossyTest, OthersLoseNothing) {
   ModelSpec lossless = Int8Model();
   lossless.identity.name = "lossless";
@@ -241,7 +222,6 @@ TEST(LossyJoinTest, WhatWasSealedApartStaysApart) {
   const auto world = TestWorld::Make("memory");
   Options options = world->options();
   options.segment_bytes = 64 << 20;
-  options.direct_ingest_bytes = 0;
   options.hot_tail_bytes = 128 << 20;
   ASSERT_OK_ASSIGN(Store store, world->Open(options));
   // 128 KiB per token, 256 in a source: the second one begins at 200, within the page of the first.

@@ -19,7 +19,6 @@ class ObjectCrashTest : public ::testing::Test {
   static Options OptionsOf(const io::SimWorld& sim) {
     Options options = TinyOptions();
     options.world = std::make_shared<io::World>(sim.world());
-    options.direct_ingest_bytes = 400'000;
     return options;
   }
   static Status PutOne(Store& store, std::string_view key, std::span<const std::byte> value,
@@ -50,12 +49,12 @@ class ObjectCrashTest : public ::testing::Test {
 };
 
 TEST_F(ObjectCrashTest, PowerCutBeforeEveryOperation) {
-  // A small one, one in parts, one in a table; then each is replaced by the next.
+  // A small one, and two in parts; then each is replaced by the next.
   const std::vector<std::byte> small = Content(1, 1300), parts = Content(2, 300'001),
-                               table = Content(3, 500'000);
+                               more = Content(3, 500'000);
   io::SimWorld sim = io::MakeSimWorld(1);
   PowerCuts cuts(sim);
-  const std::vector<const std::vector<std::byte>*> steps = {&small, &parts, &table, &parts, &small};
+  const std::vector<const std::vector<std::byte>*> steps = {&small, &parts, &more, &parts, &small};
   {
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", OptionsOf(sim)));
     ASSERT_OK(PutOne(store, "other", small));

@@ -99,7 +99,6 @@ class ObjectHistory {
     Options options = MakeOptions();
     if (Below(2) == 0) options.tree_memory_bytes = 0;
     if (Below(2) == 0) options.reuse_memory_bytes = 8 << 10;  // Room for none, mostly.
-    if (Below(2) == 0) options.direct_ingest_bytes = 100'000;
     ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
     ASSERT_OK_ASSIGN(class_, Space().RegisterClass({.name = "pages", .page_bytes = kPage}));
   }

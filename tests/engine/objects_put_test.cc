@@ -2,8 +2,8 @@
 //
 // Property: an object is stored under its key as it was given, whole or not at all, whatever bytes
 // key and object have, wherever it lies; what cannot be is refused by name and leaves no trace.
-// Method: objects of sizes around a page, a record of the log and a table, put, replaced and
-// deleted, read back from log, tables and memory, after reopening, and beside a writer.
+// Method: objects of sizes around a page and a record of the log, put, replaced and deleted, read
+// back from log, tables and memory, after reopening, and beside a writer.
 #include <algorithm>
 #include <thread>
 
@@ -17,10 +17,7 @@ class ObjectPutTest : public ObjectsTest {};
 INSTANTIATE_TEST_SUITE_P(Worlds, ObjectPutTest, ::testing::ValuesIn(TestWorld::Names()), NameOf);
 
 TEST_P(ObjectPutTest, EverySizeComesBackFromEverywhere) {
-  Options options = world_->options();
-  options.direct_ingest_bytes = 1 << 20;
-  Reopen(options);
-  // Pages of 512; a record holds about 100 KiB in such a small segment; from 1 MiB on a table.
+  // Pages of 512; a record holds about 100 KiB in such a small segment.
   const std::vector<size_t> sizes = {0,     1,      511,    512,     513,    1024,
                                      70000, 131072, 300001, 1 << 20, 1500000};
   std::vector<std::vector<std::byte>> contents;
@@ -59,7 +56,7 @@ TEST_P(ObjectPutTest, EverySizeComesBackFromEverywhere) {
   check("the log");
   ASSERT_OK(store_.Compact());
   check("tables");
-  Reopen(options);
+  Reopen();
   check("tables, nothing in memory");
   ASSERT_OK_ASSIGN(const VerifyReport report, store_.Verify(VerifyLevel::kAll));
   EXPECT_TRUE(report.damages.empty());

@@ -47,7 +47,6 @@ class PackedRecordsTest : public ::testing::Test {
     options_.segment_bytes = 8 << 20;
     options_.hot_tail_bytes = 16 << 20;
     options_.max_memory_bytes = 128 << 20;
-    options_.direct_ingest_bytes = 0;
   }
   void Open() {
     machine_ = std::make_unique<io::SimWorld>(io::MakeSimWorld(1));

@@ -146,21 +146,13 @@ TEST_P(ProvenanceTest, OfEveryKindOfAppend) {
   ASSERT_NO_FATAL_FAILURE(ExpectEverywhere("chat"));
 }
 
-// In parts, and in tables of their own.
+// In parts.
 TEST_P(ProvenanceTest, OfLargeAppends) {
-  for (const uint64_t direct_ingest_bytes : {uint64_t{0}, uint64_t{16 << 10}}) {
-    SCOPED_TRACE(direct_ingest_bytes);
-    exact_.clear();
-    Options options = world_->options();
-    options.direct_ingest_bytes = direct_ingest_bytes;
-    Reopen(options);
-    const std::string name = std::to_string(direct_ingest_bytes);
-    Branch chat = Create(Register(model_), name);
-    Grow(chat, 2, true);
-    Grow(chat, 5000, false);
-    Grow(chat, 300, true);
-    ASSERT_NO_FATAL_FAILURE(ExpectEverywhere(name, options));
-  }
+  Branch chat = Create(Register(model_), "chat");
+  Grow(chat, 2, true);
+  Grow(chat, 5000, false);
+  Grow(chat, 300, true);
+  ASSERT_NO_FATAL_FAILURE(ExpectEverywhere("chat"));
 }
 
 // Tokens that are coalesced to one record are all exact, or none of them is.

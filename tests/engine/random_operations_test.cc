@@ -20,9 +20,7 @@ namespace {
 
 constexpr uint64_t kLengthMax = 60;
 constexpr size_t kBranchesMax = 24;
-// Appends of this size usually go into a table of their own.
-constexpr uint64_t kIngestBytes = 4096;
-constexpr uint64_t kIngestedTokens = 14;
+constexpr uint64_t kManyTokens = 14;  // A larger append has them.
 // About half of what the branches of a namespace would hold.
 constexpr uint64_t kNamespaceBytes = 32 << 10;
 
@@ -58,7 +56,6 @@ class RandomWalk {
   }
   // Not every seed does.
   void ExpectMetAll() const {
-    EXPECT_GT(ingests_, 0U);
     EXPECT_GT(evicted_, 0U);
     EXPECT_GT(filled_, 0U);
     EXPECT_GT(gaps_, 0U);
@@ -71,7 +68,6 @@ class RandomWalk {
 
   void Open() {
     if (store_.core() != nullptr) {
-      ingests_ += store_.Metrics().ingests;
       joined_ += store_.Metrics().joined_nodes;
     }
     ASSERT_OK(store_.Close());
@@ -192,7 +188,7 @@ class RandomWalk {
   bool IsLarge(const Added& added) const {
     uint64_t count = added.tokens.size();
     for (const uint64_t kv_count : added.kv_counts) count = std::max(count, kv_count);
-    return count >= kIngestedTokens / 3;
+    return count >= kManyTokens / 3;
   }
 
   void AddToModel(uint64_t id, const Added& added) {
@@ -209,9 +205,7 @@ class RandomWalk {
     const uint64_t id = Pick();
     const ModelBranch& branch = model_.branches().at(id);
     if (branch.length() >= kLengthMax) return Rewind();
-    const uint64_t count = Draw(3) == 0    ? 1 + Draw(12)
-                           : Draw(12) == 0 ? kIngestedTokens + Draw(20)
-                                           : 1;
+    const uint64_t count = Draw(3) == 0 ? 1 + Draw(12) : Draw(12) == 0 ? kManyTokens + Draw(20) : 1;
     const Added added = DrawAppend(branch, count);
     AppendOptions options;
     options.durability = DrawDurability();
@@ -519,7 +513,7 @@ class RandomWalk {
   ModelId id_{};
   // Why restores failed: the model has the KV, so it was evicted; or the model has not.
   uint64_t evicted_ = 0, gaps_ = 0;
-  uint64_t ingests_ = 0, joined_ = 0, filled_ = 0;
+  uint64_t joined_ = 0, filled_ = 0;
   Store store_;
   ReferenceModel model_;
   bool untrimmed_ =
@@ -553,7 +547,6 @@ TEST_P(RandomOperationsTest, AHybridModelIsRestoredAtOnePosition) {
   const auto world = TestWorld::Make(name, seed);
   Options options = world->options();
   options.delta_batch_tokens = coalesced;
-  options.direct_ingest_bytes = kIngestBytes;
   options.replay_records_max = replayed;
   if (replayed < 32768) options.tree_memory_bytes = 0;
   RandomWalk walk(world.get(), seed + coalesced, options);

@@ -129,6 +129,22 @@ def test_a_fork_into_the_prompt_computes_what_has_no_state(store):
     assert fork.branch.length == 20 + NEW
 
 
+def test_states_of_many_layers_are_several_groups(store, monkeypatch):
+    """A state larger than a record of the log would be refused; here a group may have one layer."""
+    monkeypatch.setattr(cairn._states, "GROUP_BYTES", 1)
+    model = load("qwen3_next")
+    ids = prompt_of(model, PROMPT)
+    cache = cairn.hf.CairnCache.open(store, model, "chat")
+    generate(model, ids, NEW, cache)
+    groups = cache.branch.model.groups
+    assert [group.layers for group in groups if group.name.startswith("recurrent")] == [1] * 3
+    assert len({group.name for group in groups}) == len(groups) == 4
+    fork = cache.fork(PROMPT + 4)
+    assert len(fork.tokens) == PROMPT + 4
+    all_ids, logits = plain(model, ids, NEW)
+    assert generate(model, all_ids[:PROMPT + 5], NEW - 5, fork) == (all_ids, logits[5:])
+
+
 def test_crops_at_any_token_and_rewinds_the_branch(model, store, ids):
     cache = cairn.hf.CairnCache.open(store, model, "chat")
     all_ids, logits = generate(model, ids, NEW, cache)

@@ -29,6 +29,7 @@ CASES = {
     "q8_0 and q4_0": ("llama", {"type_k": Q8_0, "type_v": Q4_0}), "q8_0 and f16": ("llama", {"type_k": Q8_0}),
     "windows": ("gemma3", {}), "windows, all kept": ("gemma3", {"swa_full": True}),
     "windows in streams": ("gemma3", {"unified": False}), "recurrent": ("mamba", {}), "hybrid": ("lfm2", {}),
+    "states in groups": ("mamba", {}),
 }
 CUT = [name for name, (model, _) in CASES.items() if model == "llama"]
 
@@ -83,7 +84,9 @@ def written(store):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_another_context_goes_on_with_the_same_bits(models, contexts, case):
+def test_another_context_goes_on_with_the_same_bits(models, contexts, monkeypatch, case):
+    if case == "states in groups":
+        monkeypatch.setattr(cairn._states, "GROUP_BYTES", 1)  # A layer each.
     name, options = CASES[case]
     ids = llama_engine.prompt_of(models[name], PROMPT)
     drawn, bits = plain(models[name], ids, NEW, **options)

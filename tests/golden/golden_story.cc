@@ -460,7 +460,6 @@ Options GoldenOptions() {
   options.spare_segments_max = 2;
   options.hot_tail_bytes = 1 << 20;
   options.executor_threads = 2;
-  options.direct_ingest_bytes = 0;
   return options;
 }
 
@@ -479,7 +478,6 @@ Book TellFormat1(const std::shared_ptr<const io::World>& world, const std::strin
   tell.Close();
 
   options = GoldenOptions();
-  options.direct_ingest_bytes = 16 << 10;
   tell.Open(options);
   tell.Create("ingested", kAttention);
   tell.Append("ingested", {.tokens = 300, .sampler = 13, .spans = {Span(7, 9, false)}});

@@ -147,11 +147,11 @@ std::vector<Script> Scripts() {
         m.Change());
   });
   add("large append", [](Session& s) {
-    s.Append("chat", 300, Durability::kPower);   // In parts.
-    s.Append("other", 700, Durability::kPower);  // Ingested.
+    s.Append("chat", 300, Durability::kPower);
+    s.Append("other", 5000, Durability::kPower);  // In parts.
   });
   add("large appends in the background", [](Session& s) {
-    for (const uint64_t count : {300, 700}) {  // In parts; ingested.
+    for (const uint64_t count : {300, 5000}) {  // A record; parts.
       const Session::Material m(s, "chat", count);
       Branch branch = s.Find("chat");
       s.Do(
@@ -215,16 +215,14 @@ std::vector<Script> Scripts() {
           c["fork"] = c["chat"];
           c["fork"].resize(20);
         });
-    s.Do(
-        "Rewind", [&] { return chat.Rewind(11); }, [](Contents& c) { c["chat"].resize(11); });
+    s.Do("Rewind", [&] { return chat.Rewind(11); }, [](Contents& c) { c["chat"].resize(11); });
     s.Do(
         "Rename", [&] { return other.Rename("else"); },
         [](Contents& c) {
           c["else"] = c["other"];
           c.erase("other");
         });
-    s.Do(
-        "Drop", [&] { return chat.Drop(); }, [](Contents& c) { c.erase("chat"); });
+    s.Do("Drop", [&] { return chat.Drop(); }, [](Contents& c) { c.erase("chat"); });
   });
   add("batch", [](Session& s) {
     const Session::Material m(s, "chat", 2);
@@ -345,8 +343,7 @@ std::vector<Script> Scripts() {
     s.Do("Compact", [&] { return s.store().Compact(); });
     for (const char* const name : {"chat", "other"}) {
       Branch branch = s.Find(name);
-      s.Do(
-          "Rewind", [&] { return branch.Rewind(3); }, [&](Contents& c) { c[name].resize(3); });
+      s.Do("Rewind", [&] { return branch.Rewind(3); }, [&](Contents& c) { c[name].resize(3); });
     }
     s.Do("Compact", [&] { return s.store().Compact(); });
     s.MustHave("rewritten a table", &StoreMetrics::rewritten_tables);

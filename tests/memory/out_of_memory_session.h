@@ -40,7 +40,6 @@ inline Options OomOptions(const io::World& world) {
   options.max_memory_bytes = 16 << 20;
   options.hot_tail_bytes = 256 << 10;
   options.executor_threads = 1;
-  options.direct_ingest_bytes = 32 << 10;
   options.submit_copy_max_bytes = 8 << 10;
   options.world = std::make_shared<const io::World>(world);
   return options;
@@ -104,7 +103,7 @@ class Session {
   // Must succeed when there is memory again.
   void After(Call call) { after_ = std::move(call); }
   // Without a failure the script has come to this.
-  void MustHave(const char* what, uint64_t StoreMetrics::*count) {
+  void MustHave(const char* what, uint64_t StoreMetrics::* count) {
     if (AllocationsFailed() == 0 && store_.Metrics().*count == 0) {
       Violation(std::string("nothing has ") + what);
     }

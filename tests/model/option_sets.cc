@@ -12,7 +12,6 @@ const std::vector<OptionSet>& OptionSets() {
     const auto add = [&](const char* name, const char* world,
                          const std::function<void(OptionSet*)>& change) {
       OptionSet set{.name = name, .world = world, .options = TinyOptions()};
-      set.options.direct_ingest_bytes = 0;
       set.options.index = Index::kPrefix;
       change(&set);
       made.push_back(std::move(set));
@@ -20,7 +19,6 @@ const std::vector<OptionSet>& OptionSets() {
     const auto join = [](uint32_t tokens) {
       return [tokens](OptionSet* set) { set->options.delta_batch_tokens = tokens; };
     };
-    const auto ingest = [](OptionSet* set) { set->options.direct_ingest_bytes = 4096; };
     const auto replay = [](uint64_t records) {
       return [records](OptionSet* set) { set->options.replay_records_max = records; };
     };
@@ -43,7 +41,6 @@ const std::vector<OptionSet>& OptionSets() {
     };
     const auto everything = [=](OptionSet* set) {
       join(8)(set);
-      ingest(set);
       forget(set);
       seal(set);
       tiny_memory(set);
@@ -58,11 +55,6 @@ const std::vector<OptionSet>& OptionSets() {
       join(3)(set);
       set->options.delta_batch_wait_ns = 1'000'000'000;
     });
-    add("ingest", "simulated", ingest);
-    add("ingest, join 8", "simulated", [&](OptionSet* set) {
-      ingest(set);
-      join(8)(set);
-    });
     add("borrow all", "simulated", [](OptionSet* set) { set->options.submit_copy_max_bytes = 0; });
     add("replay 1", "simulated", replay(1));
     add("replay 7", "simulated", replay(7));
@@ -71,10 +63,6 @@ const std::vector<OptionSet>& OptionSets() {
     add("forget, join 8", "simulated", [&](OptionSet* set) {
       forget(set);
       join(8)(set);
-    });
-    add("forget, ingest", "simulated", [&](OptionSet* set) {
-      forget(set);
-      ingest(set);
     });
     add("seal", "simulated", seal);
     add("seal, forget", "simulated", [&](OptionSet* set) {
@@ -113,7 +101,6 @@ const std::vector<OptionSet>& OptionSets() {
     add("everything", "simulated", everything);
     add("memory", "memory", nothing);
     add("memory, join 8", "memory", join(8));
-    add("memory, ingest", "memory", ingest);
     add("memory, forget", "memory", forget);
     add("memory, seal", "memory", seal);
     add("memory, 4 threads", "memory", [](OptionSet* set) { set->options.executor_threads = 4; });

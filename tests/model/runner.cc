@@ -124,7 +124,6 @@ class Runner {
   void AddMetrics() {
     const StoreMetrics metrics = store_.Metrics();
     result_.joined += metrics.joined_nodes;
-    result_.ingests += metrics.ingests;
     result_.evicted_bytes += metrics.evicted_bytes;
     result_.seals += metrics.seals;
     result_.tables_rewritten += metrics.rewritten_tables;

@@ -35,7 +35,7 @@ struct RunResult {
   uint64_t digest = 0;
   uint64_t operations = 0;  // That did something: others met an empty slot.
   // What the stores counted, so that a test sees that its scripts reach them.
-  uint64_t joined = 0, ingests = 0, evicted_bytes = 0, seals = 0, refused = 0;
+  uint64_t joined = 0, evicted_bytes = 0, seals = 0, refused = 0;
   uint64_t tables_rewritten = 0, segments_retired = 0, loads = 0;
   uint64_t approximate_bytes = 0;  // That were read.
   uint64_t found = 0;              // Prefixes.

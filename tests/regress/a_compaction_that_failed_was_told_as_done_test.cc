@@ -22,7 +22,6 @@ TEST(ACompactionThatFailed, IsNotToldAsDone) {
     options.log_bytes_max = uint64_t{1} << 30;
     options.max_delta_chain = 0;
     options.snapshot_interval_tokens = 0;
-    options.direct_ingest_bytes = 0;
     options.world = std::make_shared<io::World>(machine.world());
     const ModelSpec model = TinyModel();
     ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options));

@@ -2,8 +2,8 @@
 //
 // The bug: an append that its namespace's cap refused asked for room of the whole store, and other
 // namespaces lost their KV for it: when what was over the cap waited in staging to be coalesced,
-// when a table holds more than the bytes given, and when it stood before others in a batch.
-// Method: a namespace that loses nothing, full to the byte, beside one that may.
+// and when it stood before others in a batch. Method: a namespace that loses nothing, full to the
+// byte, beside one that may.
 #include "tests/engine/engine_test.h"
 
 namespace cairn::testing {
@@ -57,21 +57,6 @@ TEST_F(ANamespaceAtItsCapEvictedOthers, WhenSomethingWaitsToBeJoined) {
   const auto ticket = waiting.Append({.tokens = Tokens(1), .kv = kv.View(0, 1)});
   ASSERT_OK(ticket);
   EXPECT_FAILS(AppendSome(refused, model_, 0, 2), StatusCode::kNoSpace, "namespace \"full\"");
-  CheckOthers();
-}
-
-TEST_F(ANamespaceAtItsCapEvictedOthers, WhenATableHoldsMore) {
-  Options options = world_->options();
-  options.direct_ingest_bytes = kTokens * model_.token_bytes();
-  Open(options);
-  // How much a table makes of it.
-  ASSERT_OK_ASSIGN(Branch first, store_.CreateBranch(id_, {.ns = "measured"}));
-  ASSERT_OK(AppendSome(first, model_, 0, kTokens));
-  const uint64_t bytes = BytesOf("measured");
-  ASSERT_GT(bytes, kTokens * position_bytes_);
-  ASSERT_OK(store_.SetNamespace("full", {.max_bytes = bytes - 1, .evict = Evict::kNever}));
-  ASSERT_OK_ASSIGN(Branch refused, store_.CreateBranch(id_, {.ns = "full"}));
-  EXPECT_FAILS(AppendSome(refused, model_, 0, kTokens), StatusCode::kNoSpace, "namespace \"full\"");
   CheckOthers();
 }
 

@@ -30,7 +30,6 @@ class ADamagedStore : public ::testing::Test {
   void Make(uint64_t replay_records_max, int damaged_segment) {
     const io::SimWorld machine = io::MakeSimWorld(1);
     options_.replay_records_max = replay_records_max;
-    options_.direct_ingest_bytes = 0;
     options_.world = std::make_shared<io::World>(machine.world());
     {
       ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options_));

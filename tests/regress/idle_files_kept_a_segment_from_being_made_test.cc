@@ -37,15 +37,16 @@ TEST_P(IdleFilesKeptASegmentFromBeingMade, TheyAreLetGo) {
   if (world == nullptr) GTEST_SKIP() << GetParam() << " is not granted on this machine";
   const ModelSpec model = WideModel();
   Options options = world->options();
-  options.direct_ingest_bytes = kEach * model.token_bytes();
   options.spare_segments_min = options.spare_segments_max = 2;
   ASSERT_OK_ASSIGN(Store store, world->Open(options));
-  ASSERT_OK(store.PauseBackground());
   ASSERT_OK_ASSIGN(const ModelId id, store.RegisterModel(model));
   ASSERT_OK_ASSIGN(Branch branch, store.CreateBranch(id, {.name = "long"}));
   for (uint64_t at = 0; at < kTables * kEach; at += kEach) {
     ASSERT_OK(AppendSome(branch, model, at, kEach));
+    ASSERT_OK(store.Compact());
   }
+  ASSERT_EQ(kTables, store.Metrics().tables);
+  ASSERT_OK(store.PauseBackground());
   EXPECT_TRUE(HasKv(branch, model, 0, kTables * kEach));  // Its tables are open from here on.
   const FewDescriptors few(8);
   const Takeover rest;

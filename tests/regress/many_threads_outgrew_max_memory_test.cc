@@ -63,13 +63,12 @@ ModelSpec LargeModel() {
 
 class ManyThreadsOutgrewMaxMemory : public ::testing::Test {
  protected:
-  void Open(uint64_t direct_ingest_bytes) {
+  void Open() {
     Options options;
     options.create_if_missing = true;
     options.segment_bytes = 16 * kMiB;  // Records of 4 MiB.
     options.max_memory_bytes = 16 * kMiB;
     options.hot_tail_bytes = 8 * kMiB;
-    options.direct_ingest_bytes = direct_ingest_bytes;
     options.executor_threads = 4;
     options.allocator = CountingAllocator();
     ASSERT_OK_ASSIGN(store_, Store::Open(directory_.path() + "/store", options));
@@ -116,19 +115,18 @@ class ManyThreadsOutgrewMaxMemory : public ::testing::Test {
   uint64_t resident_before_ = 0;
 };
 
-TEST_F(ManyThreadsOutgrewMaxMemory, ThatIngest) {
-  Open(kMiB);
+TEST_F(ManyThreadsOutgrewMaxMemory, ThatAppend) {
+  Open();
   Begin();
   InThreads([&](size_t i) { return branches_[i].AppendSync(Whole(), {}).status(); });
   ExpectLittle();
-  EXPECT_EQ(store_.Metrics().ingests, uint64_t{kThreads});
   for (size_t i = 0; i < kThreads; i += 11) {
     EXPECT_TRUE(HasKv(branches_[i], model_, 0, kTokens));
   }
 }
 
 TEST_F(ManyThreadsOutgrewMaxMemory, ThatRestore) {
-  Open(/*direct_ingest_bytes=*/0);
+  Open();
   // Large records of the log, which its memory has no more. Idle time would pack them.
   ASSERT_OK(store_.PauseBackground());
   for (size_t i = 0; i < 4; ++i) ASSERT_OK(branches_[i].AppendSync(Whole(), {}));
@@ -153,7 +151,7 @@ TEST_F(ManyThreadsOutgrewMaxMemory, ThatRestore) {
 
 // A wait has an end. An append that is in the log already is reported as such.
 TEST_F(ManyThreadsOutgrewMaxMemory, WhoWaitsIsCancelled) {
-  Open(kMiB);
+  Open();
   std::vector<Ticket> tickets;
   for (Branch& branch : branches_) {
     ASSERT_OK_ASSIGN(Ticket ticket, branch.Append(Whole(), {}));

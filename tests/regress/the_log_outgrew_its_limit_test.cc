@@ -203,7 +203,6 @@ TEST_F(TheLogOutgrewItsLimit, WhatCannotBeGivenBackHoldsNobody) {
 // Its parts keep what they are in from being given back, so it must not wait for that.
 TEST_F(TheLogOutgrewItsLimit, ALargeAppendThatHasBegunGoesOn) {
   ASSERT_OK(store_.Close());
-  options_.direct_ingest_bytes = 0;
   Open();
   ASSERT_OK_ASSIGN(branch_, store_.FindBranch("chat"));
   SlowTables(1'000'000);

@@ -15,7 +15,6 @@ class TheLogTookTheRoomToSealIn : public ::testing::Test {
   void SetUp() override {
     options_ = world_->options();
     options_.max_bytes = 4 << 20;
-    options_.direct_ingest_bytes = 16 << 10;
     ASSERT_OK_ASSIGN(store_, world_->Open(options_));
     ASSERT_OK_ASSIGN(id_, store_.RegisterModel(model_));
     for (int i = 0; i < 300; ++i) {  // More than fit what is kept for drops.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The bug: an object, or an append, that is larger than the store evicted everything else before it
-// was refused; and one beyond its namespace's cap, that went into a table, evicted others while the
-// table was written. Method: a store that may evict whole branches, and a value of 1.5 times its
-// cap that does not pack; one that does pack comes in.
+// was refused; and one beyond its namespace's cap evicted others. Method: a store that may evict
+// whole branches, and a value of 1.5 times its cap.
 #include <random>
 
 #include "tests/engine/objects_test.h"
@@ -19,7 +18,6 @@ class WhatNeverFits : public ::testing::Test {
     Options options = TinyOptions();
     options.max_bytes = kCap;
     options.evict = Evict::kBranches;
-    options.direct_ingest_bytes = 1 << 20;
     options.world = std::make_shared<io::World>(machine_.world());
     ASSERT_OK_ASSIGN(store_, Store::Open("/store", options));
     Objects space(store_);
@@ -75,13 +73,6 @@ TEST_F(WhatNeverFits, AsAnAppendIsRefusedAtOnce) {
   ASSERT_OK_ASSIGN(Ticket ticket, branch.Append(delta));
   EXPECT_FAILS(ticket.Wait(), StatusCode::kNoSpace, "at most");
   ExpectOthers();
-}
-
-TEST_F(WhatNeverFits, IsNotWhatPacksWell) {
-  const std::vector<std::byte> zeros(kCap + kCap / 2);
-  EXPECT_OK(Put("zeros", zeros));
-  const std::string_view key = "zeros";
-  EXPECT_EQ(1u, Objects(store_).Exists({&key, 1})->count);
 }
 
 }  // namespace

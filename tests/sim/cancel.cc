@@ -120,7 +120,6 @@ struct Script {
 
 void Nothing(Options&) {}
 void ManyParts(Options& options) { options.submit_copy_max_bytes = 1024; }
-void Ingests(Options& options) { options.direct_ingest_bytes = 4 << 10; }
 void Coalesces(Options& options) { options.delta_batch_tokens = 4; }
 
 // The end of a call that has no ticket, as one that never began.
@@ -188,14 +187,12 @@ std::vector<Script> Scripts() {
   std::vector<Script> scripts;
   scripts.push_back({"append copied", false, false, Nothing, append(3)});
   scripts.push_back({"append borrowed", false, false, ManyParts, append(120)});
-  scripts.push_back({"append ingested", false, false, Ingests, append(120)});
   scripts.push_back({"append coalesced", false, false, Coalesces, append(1)});
   scripts.push_back({"append of many records", false, false, ManyParts, append(9000)});
   scripts.push_back({"draft", false, false, Nothing, CommitDraft});
   scripts.push_back({"write", false, false, Nothing, WriteBatchOf});
   scripts.push_back({"fill", false, false, Nothing, FillTokens});
   scripts.push_back({"append sync", false, false, Nothing, append_sync(3)});
-  scripts.push_back({"append sync ingested", false, false, Ingests, append_sync(120)});
   scripts.push_back({"restore async", true, false, Nothing, restore_async});
   scripts.push_back(
       {"restore async prefetched", true, false, Nothing, [=](Call& call) -> Result<Ticket> {

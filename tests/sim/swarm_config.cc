@@ -40,7 +40,6 @@ Options DrawOptions(SeededRandom& random, bool cap) {
   options.max_memory_bytes = 16 << 20;
   options.hot_tail_bytes = 256 << 10;
   options.executor_threads = OneOf(random, {1U, 3U});
-  options.direct_ingest_bytes = OneOf(random, {0U, 4U << 10, 8U << 10, 8U << 20});
   options.submit_copy_max_bytes = OneOf(random, {1U << 10, 4U << 10, 1U << 20});
   options.delta_batch_tokens = OneOf(random, {1U, 1U, 4U, 16U});
   options.replay_records_max = OneOf(random, {2U, 16U, 8192U});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Property: nothing costs more than in proportion to how much of it there is: ops of a batch, names
-// of a namespace, nodes or tables on one path, namespaces. In work and in bytes of log, index and
+// of a namespace, nodes on one path, namespaces. In work and in bytes of log, index and
 // memory the slope of log(cost) over log(size) is at most 1.2.
 // Method: `cairn-bench sweep` itself, at sizes that take a moment. Where the machine lends no
 // counter of instructions it reports processor time, which neighbours and caches make less sharp.
@@ -24,7 +24,7 @@ constexpr double kSlopeOfTimeMax = 1.4;
 class BenchSweep : public ::testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Names, BenchSweep,
-                         ::testing::Values("batch", "names", "chain", "namespaces", "tables"),
+                         ::testing::Values("batch", "names", "chain", "namespaces"),
                          [](const auto& sweep) { return sweep.param; });
 
 TEST_P(BenchSweep, GrowsInProportion) {
@@ -51,7 +51,7 @@ TEST_P(BenchSweep, GrowsInProportion) {
 TEST(BenchSweepUsage, NamesWhatThereIs) {
   const ToolResult result = RunTool("cairn-bench", {"sweep", "everything"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.errors.find("all, batch, names, chain, namespaces, tables"), std::string::npos)
+  EXPECT_NE(result.errors.find("all, batch, names, chain, namespaces"), std::string::npos)
       << result.errors;
 }
 

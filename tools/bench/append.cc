@@ -88,8 +88,10 @@ Status MeasureWarm(const Config& config, const std::string& scratch, const KvPoo
   // A record costs its bytes, its frame, and the padding of its group.
   const uint64_t per_append = ours->arm.bytes_per_op * 102 / 100 + 8192;
   const uint64_t kept = std::min<uint64_t>(config.pool_segments - 1, 3) * config.segment_bytes;
-  const uint64_t budget = PoolBytes(config) - kept;
-  ours->arm.max_ops_per_block = std::max<uint64_t>(1, budget / per_append / config.rounds);
+  const uint64_t appends = std::max<uint64_t>(1, (PoolBytes(config) - kept) / per_append);
+  Config bounded = config;
+  bounded.rounds = static_cast<uint32_t>(std::min<uint64_t>(config.rounds, appends));
+  ours->arm.max_ops_per_block = appends / bounded.rounds;
   auto raws = RawAppenders(raw_file, pool, tokens);
   std::vector<Arm*> arms = {&ours->arm};
   for (auto& raw : raws) {
@@ -97,7 +99,7 @@ Status MeasureWarm(const Config& config, const std::string& scratch, const KvPoo
     raw->arm().before_block = [&] { return WaitForPool(ours->store, 0); };
     arms.push_back(&raw->arm());
   }
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(config, "full pool", arms));
+  CAIRN_RETURN_IF_ERROR(RunInterleaved(bounded, "full pool", arms));
   const StoreMetrics metrics = ours->store.Metrics();
   const Arm& best = BestRaw(raws, report);
   ReportAgainstRaw(ours->arm, best, report);
@@ -120,45 +122,12 @@ Status RunAppendDurable(const Config& config, const std::string& scratch, Report
   return MeasureWarm(config, scratch, pool, kTokensPerAppend, *raw_file, report);
 }
 
-// The same deltas into tables of their own, through the log, and raw. The log's arm ends with its
-// pool, before anything would have to be sealed: what sealing costs comes on top.
+// Appends of 64 MiB, and raw. Ours end with their pool, before a segment has to be made.
 Status RunAppendLarge(const Config& config, const std::string& scratch, Report* report) {
   CAIRN_ASSIGN_OR_RETURN(const KvPool pool, MakeSource(config, kTokenBytes));
   CAIRN_ASSIGN_OR_RETURN(auto raw_file, RawFile::Create(scratch + "/raw", config.source_bytes));
-  const uint64_t tokens = std::min(kTokensPerLarge, pool.tokens() / 2);
-  const uint64_t bytes = tokens * kTokenBytes;
-  const auto warm_up = static_cast<uint32_t>(Options().hot_tail_bytes / config.segment_bytes + 2);
-  Options options = StoreOptions(config, config.pool_segments + warm_up);
-  CAIRN_ASSIGN_OR_RETURN(auto table, OpenDurableArm(scratch + "/table", StoreOptions(config, 0),
-                                                    pool, tokens, report));
-  options.direct_ingest_bytes = 0;
-  CAIRN_RETURN_IF_ERROR(MakeFullPool(scratch + "/log", options, report));
-  CAIRN_ASSIGN_OR_RETURN(auto log, OpenDurableArm(scratch + "/log", options, pool, tokens, report));
-  CAIRN_RETURN_IF_ERROR(FillHotTail(log->store, *log->writer, options));
-  log->arm.name = "log";
-  const uint64_t appends = std::max<uint64_t>(1, PoolBytes(config) * 9 / 10 / bytes);
-  Config bounded = config;
-  bounded.rounds = static_cast<uint32_t>(std::min<uint64_t>(config.rounds, appends));
-  auto raws = RawAppenders(*raw_file, pool, tokens);
-  std::vector<Arm*> arms = {&table->arm, &log->arm};
-  for (auto& raw : raws) arms.push_back(&raw->arm());
-  for (Arm* arm : arms) arm->max_ops_per_block = appends / bounded.rounds;
-  const StoreMetrics before = table->store.Metrics();
-  CAIRN_RETURN_IF_ERROR(RunInterleaved(bounded, "64 MiB", arms));
-  const StoreMetrics after = table->store.Metrics();
-  const Arm& raw = BestRaw(raws, report);
-  ReportAgainstRaw(table->arm, raw, report);
-  report->AddRatio("throughput_to_raw", RatioOfBytes(table->arm, raw), "higher is better");
-  report->AddRatio("throughput_to_log", RatioOfBytes(table->arm, log->arm), "higher is better");
-  report->Value("log_p50_us", log->arm.p50_us(), "through the log instead");
-  report->Value("log_cpu_s_per_gb", log->arm.cpu_s_per_gb(), "CPU of that, without sealing");
-  report->Value("write_amplification",
-                static_cast<double>(after.log_bytes_written - before.log_bytes_written +
-                                    after.table_bytes_written - before.table_bytes_written) /
-                    static_cast<double>(after.kv_bytes_appended - before.kv_bytes_appended),
-                "bytes written to tables and log a byte of KV");
-  CAIRN_RETURN_IF_ERROR(log->store.Close());
-  return table->store.Close();
+  return MeasureWarm(config, scratch, pool, std::min(kTokensPerLarge, pool.tokens() / 2), *raw_file,
+                     report);
 }
 
 Status RunAppendToken(const Config& config, const std::string& scratch, Report* report) {

@@ -29,7 +29,6 @@ class ObjectSide {
   ObjectSide(const Config& config, std::string path, uint64_t object_bytes)
       : path_(std::move(path)), object_bytes_(object_bytes), into_(kBatch * object_bytes) {
     options_.segment_bytes = config.segment_bytes;
-    options_.direct_ingest_bytes = 0;
   }
   Status Open(Report* report) {
     CAIRN_ASSIGN_OR_RETURN(store_, OpenStore(path_, options_, report));
@@ -127,7 +126,6 @@ Status MeasureBatches(const Config& config, const std::string& scratch, const Fi
   CAIRN_RETURN_IF_ERROR(objects.Open(report));
   Options plain;
   plain.segment_bytes = config.segment_bytes;
-  plain.direct_ingest_bytes = 0;
   CAIRN_ASSIGN_OR_RETURN(Store rows, OpenStore(scratch + "/rows", plain, report));
   CAIRN_ASSIGN_OR_RETURN(Branch branch, MakeBranch(rows));
 

@@ -116,7 +116,6 @@ SweepBed::SweepBed(const WorkCounter& counter, uint64_t size, ModelSpec spec)
   options_.spare_segments_max = 2;
   options_.hot_tail_bytes = 16 << 20;
   options_.executor_threads = 1;
-  options_.direct_ingest_bytes = 4 << 10;  // The least: small tables are tables, too.
 }
 
 Status SweepBed::Open() {

@@ -178,32 +178,6 @@ Status SweepNamespaces(SweepBed& bed) {
   return bed.Work("drop", Each(bed.size(), drop));
 }
 
-// ---------------------------------------------------------------- tables on one path
-
-constexpr uint64_t kTableTokens = 64;  // With their KV, more than the least that is ingested.
-
-Status SweepTables(SweepBed& bed) {
-  CAIRN_ASSIGN_OR_RETURN(Branch chat, bed.store().CreateBranch(bed.model(), Named("chat")));
-  const auto ingest = [&](uint64_t i) {
-    return bed.Append(chat, i * kTableTokens, (i + 1) * kTableTokens);
-  };
-  const auto restore = [&] { return bed.Restore(chat, bed.size() * kTableTokens); };
-  const auto reopen = [&]() -> Status {
-    CAIRN_RETURN_IF_ERROR(bed.Open());
-    CAIRN_ASSIGN_OR_RETURN(chat, bed.store().FindBranch("chat"));
-    return Status::Ok();
-  };
-  CAIRN_RETURN_IF_ERROR(bed.Work("ingest", Each(bed.size(), ingest)));
-  CAIRN_RETURN_IF_ERROR(bed.Work("restore", restore));
-  CAIRN_RETURN_IF_ERROR(bed.CloseAndNoteBytes());
-  CAIRN_RETURN_IF_ERROR(bed.Work("open", reopen));
-  CAIRN_RETURN_IF_ERROR(bed.Work("restore_cold", restore));
-  CAIRN_RETURN_IF_ERROR(
-      bed.Work("verify", [&] { return bed.store().Verify(VerifyLevel::kAll).status(); }));
-  CAIRN_RETURN_IF_ERROR(bed.Work("drop", [&] { return chat.Drop(Durability::kMemory); }));
-  return bed.Work("compact_dropped", [&] { return bed.store().Compact(); });
-}
-
 constexpr SweepCase kCases[] = {
     {.name = "batch",
      .grows = "ops of a batch",
@@ -229,12 +203,6 @@ constexpr SweepCase kCases[] = {
      .largest_size = 1'000'000,
      .restore_tokens = 0,
      .run = SweepNamespaces},
-    {.name = "tables",
-     .grows = "tables on one path",
-     .first_size = 10,
-     .largest_size = 10'000,
-     .restore_tokens = kTableTokens,
-     .run = SweepTables},
 };
 
 }  // namespace

@@ -51,8 +51,6 @@ inline constexpr uint64_t kMinHotTailBytes = 256u << 10;  // Eight chunks of a u
 inline constexpr uint64_t kMaxSubmitCopyBytes = (4u << 20) + (64u << 10);
 inline constexpr uint64_t kMaxSpareSegments = 1024;
 inline constexpr uint64_t kMaxDeltaBatchTokens = 64;
-// A table has a footer of 4 KiB, so smaller appends would more than double in size. Or 0.
-inline constexpr uint64_t kMinDirectIngestBytes = 4096;
 // An hour: a larger number is a mistake in the unit.
 inline constexpr uint64_t kMaxDeltaBatchWaitNs = 3'600'000'000'000;
 inline constexpr uint64_t kMinBackgroundRate = 64u << 10;   // Or 0.
@@ -104,7 +102,6 @@ inline constexpr Limit kLimits[] = {
     {"Options::spare_segments_max", kMaxSpareSegments},
     {"Options::delta_batch_tokens", kMaxDeltaBatchTokens},
     {"Options::delta_batch_wait_ns", kMaxDeltaBatchWaitNs},
-    {"Options::direct_ingest_bytes from", kMinDirectIngestBytes},
     {"Options::background_bytes_per_second from", kMinBackgroundRate},
     {"Options::executor_threads", kMaxExecutorThreads},
     {"Options::reuse_memory_bytes from", kMinReuseMemoryBytes},

@@ -95,13 +95,11 @@ struct StoreMetrics {
   uint64_t packed_segments = 0;   // Full ones, resting or not, whose content went into tables.
   uint64_t joined_nodes = 0;      // Nodes merged into their only child (path compression).
   uint64_t cut_nodes = 0;         // Nodes trimmed to what branches still reach of them.
-  // Appends that went into a table of their own, and what of them, before it was packed.
-  uint64_t ingests = 0, ingested_bytes = 0;
   // KV that was evicted, as it was stored; branches that were evicted whole, and that expired; KV
   // that Fill brought back, raw.
   uint64_t evicted_bytes = 0, evicted_branches = 0, expired_branches = 0, filled_bytes = 0;
   uint64_t missing_kv_bytes = 0;     // Raw KV that branches had and lack now.
-  uint64_t table_bytes_written = 0;  // All tables: sealed, ingested, of the index.
+  uint64_t table_bytes_written = 0;  // All tables: sealed, derived, of the index.
   // Bytes that background_bytes_per_second limits: read and written to seal, rewrite and merge.
   uint64_t background_read_bytes = 0, background_written_bytes = 0;
   // 1: the last round of sealing and giving back space failed, and not for want of room, so the log

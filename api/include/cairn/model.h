@@ -68,10 +68,10 @@ enum class SealedAs : uint8_t {
   // of a page where it would save nothing (a single token), are kept without loss.
   //
   // Content in the log is exact, in a table it is not. The store moves content from the log to
-  // tables when it likes, and writes large appends (Options::direct_ingest_bytes) to tables at
-  // once: so a restore may give exact values once and quantised ones later, but never anything
-  // else: content is quantised once and has the same bits from then on, however often tables are
-  // rewritten, also for forks. RestoreResult::lossy_bytes counts the quantised bytes of a restore.
+  // tables when it likes: so a restore may give exact values once and quantised ones later, but
+  // never anything else: content is quantised once and has the same bits from then on, however
+  // often tables are rewritten, also for forks. RestoreResult::lossy_bytes counts the quantised
+  // bytes of a restore.
   kInt8 = 1,
 };
 // "lossless", "int8"; "unknown" for another value. The text is static.

@@ -128,14 +128,13 @@ struct Options {
   // comes faster than that, whatever can wait (AppendSync, Fill) is slowed the more the nearer the
   // limit is, and held at it, until its deadline; so are creating, forking and renaming branches. A
   // call that does not wait is kBusy at the limit. Drops and rewinds are never held, nor are large
-  // appends that have begun and go into the log (below direct_ingest_bytes): it may be longer by
-  // all of these, and by one segment. While the background is paused, makes a checkpoint, or cannot
-  // give back what is damaged, nothing is held, and the log grows; it gets short again beside the
-  // appends that come then. The log also never holds more than 64 segments beyond ceil(bytes /
-  // segment_bytes): the background gives back the oldest segments that short-lived processes leave,
-  // and at the latest Close waits for that. A larger one takes bursts at the speed of the disk and
-  // lets short conversations end before they are sealed; it costs disk, and time when a store is
-  // opened.
+  // appends that have begun: it may be longer by all of these, and by one segment. While the
+  // background is paused, makes a checkpoint, or cannot give back what is damaged, nothing is held,
+  // and the log grows; it gets short again beside the appends that come then. The log also never
+  // holds more than 64 segments beyond ceil(bytes / segment_bytes): the background gives back the
+  // oldest segments that short-lived processes leave, and at the latest Close waits for that. A
+  // larger one takes bursts at the speed of the disk and lets short conversations end before they
+  // are sealed; it costs disk, and time when a store is opened.
   uint64_t log_bytes_max = 4ull << 30;
   // A conversation is also sealed after this many new tokens or deltas, so that restores read short
   // chains; several conversations are sealed together, 16 MiB of KV or more, unless the log is
@@ -164,9 +163,8 @@ struct Options {
   uint32_t spare_segments_max = 16;
 
   // --- Memory
-  // All buffers and caches together; from 16 MiB. Restores, and appends that are ingested, stand in
-  // line for what they need of it, until their deadline; one of each always gets on, whatever it
-  // needs. At 1 GiB about thirty restores run at once, and four ingested appends or more.
+  // All buffers and caches together; from 16 MiB. Restores stand in line for what they need of it,
+  // until their deadline; one always gets on, whatever it needs. At 1 GiB about thirty run at once.
   uint64_t max_memory_bytes = 1ull << 30;
   // Newest part of the log kept in memory, from 256 KiB up to half of the above (without what GPUs
   // have of it).
@@ -204,13 +202,6 @@ struct Options {
   // accepted and not logged: nothing of that was acknowledged.
   uint32_t delta_batch_tokens = 1;
   uint64_t delta_batch_wait_ns = 5'000'000;
-
-  // An append of this many bytes of KV and ids, or more, is packed and written into a snapshot
-  // table of its own instead of the log: once, where the log would hold it until it is sealed. It
-  // is as atomic and as durable as any other; the table is synced before the append is acknowledged
-  // at any level. Given to Append it borrows the source, whatever submit_copy_max_bytes says. Later
-  // appends to the branch wait for it, or are kBusy; other branches go on. 0: never. From 4 KiB.
-  uint64_t direct_ingest_bytes = 8ull << 20;
 
   // --- Failure
   FatalAction on_fatal = FatalAction::kPoison;

@@ -11,7 +11,7 @@ import weakref
 import torch
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 
-from . import _core
+from . import _core, _states
 from ._errors import InvalidArgument, ModelMismatch
 from ._hf_layers import CairnDynamicLayer, CairnLinearLayer, CairnSlidingLayer, states_of
 from ._hf_rotary import far_token, one_token, turns_of
@@ -59,6 +59,9 @@ def probe(model):
     for number, layer in enumerate(cache.layers):
         kind, likes, window = describe(number, layer)
         key = (kind, window, *((plane, index, like.dtype, *like.shape) for plane, index, like in likes))
+        state_bytes = sum(like.nbytes for _, _, like in likes)
+        if kind == "recurrent" and key in groups and not _states.has_room(len(groups[key].layers), state_bytes):
+            groups[key, number] = groups.pop(key)  # It is complete.
         groups.setdefault(key, Group(kind, [], likes, window)).layers.append(number)
     turns = turns_of(model, cache, position, far)
     for group in groups.values():

@@ -40,18 +40,18 @@ T Value(nb::handle value, const char* name) {
   NoValue(name, value, "");
 }
 
-Row Flag(const char* name, bool Options::*field) {
+Row Flag(const char* name, bool Options::* field) {
   return {name,
           [=](nb::handle value, Options* options) { options->*field = Value<bool>(value, name); },
           std::string(name) + ": bool = " + (Options().*field ? "True" : "False")};
 }
 template <typename T>
-Row Number(const char* name, T Options::*field) {
+Row Number(const char* name, T Options::* field) {
   return {name,
           [=](nb::handle value, Options* options) { options->*field = Value<T>(value, name); },
           std::string(name) + ": int = " + std::to_string(Options().*field)};
 }
-Row Size(const char* name, uint64_t Options::*field) {
+Row Size(const char* name, uint64_t Options::* field) {
   const uint64_t bytes = Options().*field;
   return {name,
           [=](nb::handle value, Options* options) {
@@ -62,7 +62,7 @@ Row Size(const char* name, uint64_t Options::*field) {
           std::string(name) + ": int | str = " + std::to_string(bytes)};
 }
 template <typename E>
-Row OfNames(const char* name, E Options::*field) {
+Row OfNames(const char* name, E Options::* field) {
   return {name,
           [=](nb::handle value, Options* options) {
             options->*field = Parse<E>(Value<std::string>(value, name), name);
@@ -99,7 +99,6 @@ const std::vector<Row>& Rows() {
       CAIRN_ROW(Size, max_leased_bytes),
       CAIRN_ROW(Number, delta_batch_tokens),
       CAIRN_ROW(Number, delta_batch_wait_ns),
-      CAIRN_ROW(Size, direct_ingest_bytes),
       CAIRN_ROW(OfNames, on_fatal),
       CAIRN_ROW(OfNames, backend),
       CAIRN_ROW(Number, executor_threads),

@@ -12,7 +12,7 @@
 //                      node (8 bytes each); engine/FORMAT.md has them byte by byte
 //   large append:      records of kind kPart (lane ranges only, `more` set), ended by a kAppend
 //                      record of the same unit, which alone changes the tree
-//   ingested append:   one kAppend record. Its lane ranges are what its payload carries (ids,
+//   append to a table: one kAppend record. Its lane ranges are what its payload carries (ids,
 //                      states); its sealed ranges, all of the op's node, lie in the snapshot table
 //                      that its table field names, which was durable before the record was placed.
 //                      A lane is in the one or in the other.

@@ -136,7 +136,7 @@ typedef struct cairn_options {
   uint64_t max_leased_bytes;  // 16 GiB: raw bytes that leases hold at once.
   // --- Appending
   uint64_t delta_batch_wait_ns;  // 5 ms: how long a coalesced append waits, at most.
-  uint64_t direct_ingest_bytes;  // 8 MiB: larger appends go into tables; 0: never.
+  uint64_t reserved;             // Ignored; earlier versions had direct_ingest_bytes here.
   uint32_t delta_batch_tokens;   // 1, or up to 64: one-token appends that are coalesced.
   // --- Failure, and what the store reports. Each may be NULL.
   cairn_fatal_action on_fatal;                                   // CAIRN_FATAL_POISON

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/commit/page_writer.h"
+#include "engine/background/page_writer.h"
 
 #include <algorithm>
 #include <string>
@@ -26,15 +26,6 @@ uint64_t PackedBytesMax(const FragmentLayout& layout, uint32_t slice, uint32_t c
   return bytes;
 }
 
-// For the plane with the longest rows.
-uint64_t PlaneBytesMax(const FragmentLayout& layout, uint32_t count) {
-  uint64_t bytes = 0;
-  for (const Plane& plane : layout.group().planes) {
-    bytes = std::max(bytes, SliceBytes(plane, count));
-  }
-  return AlignUp(bytes, io::kBlockBytes);
-}
-
 }  // namespace
 
 void PageWriter::Batch::Clear() {
@@ -53,26 +44,15 @@ Result<std::unique_ptr<PageWriter>> PageWriter::Create(Deps deps) {
   return writer;
 }
 
-uint64_t PageWriter::GatheredLayerBytes(const FragmentLayout& layout, uint32_t rows) {
-  uint64_t bytes = PlaneBytesMax(layout, rows);
-  for (uint32_t slice = 0; slice < layout.slices_per_layer(); ++slice) {
-    bytes += PackedBytesMax(layout, slice, rows);
-  }
-  return bytes;
-}
-
 // ---------------------------------------------------------------- added
 
 Status PageWriter::AddKv(const PageRange& range, const FragmentLayout& layout,
                          std::shared_ptr<const PageRows> rows) {
-  // Rows are gathered a plane at a time, so one thread gets all heads of a layer.
-  const uint32_t step = rows->gathers() ? layout.slices_per_layer() : 1;
-  for (uint32_t slice = 0; slice < layout.slices(); slice += step) {
+  for (uint32_t slice = 0; slice < layout.slices(); ++slice) {
     CAIRN_RETURN_IF_ERROR(AddUnit({.range = range,
                                    .layout = &layout,
                                    .rows = rows,
-                                   .first_slice = slice,
-                                   .end_slice = slice + step,
+                                   .slice = slice,
                                    .page_rows = layout.page_rows(),
                                    .slices = layout.slices()}));
   }
@@ -81,19 +61,14 @@ Status PageWriter::AddKv(const PageRange& range, const FragmentLayout& layout,
 
 Status PageWriter::AddUnit(Unit unit) {
   const uint32_t count = unit.range.count;
-  const uint64_t raw_bytes = unit.rows->gathers() ? PlaneBytesMax(*unit.layout, count) : 0;
-  uint64_t packed_bytes = 0;
-  for (uint32_t slice = unit.first_slice; slice < unit.end_slice; ++slice) {
-    packed_bytes += PackedBytesMax(*unit.layout, slice, count);
-  }
-  if (!filling_->units.empty() && filling_->bytes + raw_bytes + packed_bytes > deps_.batch_bytes) {
+  const uint64_t packed_bytes = PackedBytesMax(*unit.layout, unit.slice, count);
+  if (!filling_->units.empty() && filling_->bytes + packed_bytes > deps_.batch_bytes) {
     CAIRN_RETURN_IF_ERROR(PackNext());
   }
-  unit.raw_offset = filling_->bytes;
-  unit.packed_offset = unit.raw_offset + raw_bytes;
+  unit.packed_offset = filling_->bytes;
   unit.first_frame = filling_->frames.size();
-  unit.frames = size_t{unit.end_slice - unit.first_slice} * PagesOf(count, unit.page_rows);
-  filling_->bytes = unit.packed_offset + packed_bytes;
+  unit.frames = PagesOf(count, unit.page_rows);
+  filling_->bytes += packed_bytes;
   filling_->frames.resize(unit.first_frame + unit.frames);
   filling_->units.push_back(std::move(unit));
   return Status::Ok();
@@ -106,12 +81,6 @@ Status PageWriter::AddTokens(const PageRange& range, const FragmentLayout& layou
   for (size_t at = 0; at < ids.size(); at += layout.page_rows()) {
     const auto page = ids.subspan(at, std::min<size_t>(layout.page_rows(), ids.size() - at));
     const std::span<const std::byte> raw = std::as_bytes(page);
-    if (deps_.visitor != nullptr) {
-      PageRange positions = range;
-      positions.begin += at;
-      positions.count = static_cast<uint32_t>(page.size());
-      deps_.visitor->OnFrame({.positions = positions}, raw);
-    }
     CAIRN_ASSIGN_OR_RETURN(const std::vector<std::byte> block, EncodeTokens(page));
     CAIRN_RETURN_IF_ERROR(WriteFrame({block, raw.size(), deps_.hashes ? Hash(raw) : 0}));
   }
@@ -125,9 +94,6 @@ Status PageWriter::AddState(const PageRange& range, std::span<const std::byte> s
   Begin(range, 1, pieces);
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     const auto raw = state.first(std::min<size_t>(state.size(), kStateFrameBytes));
-    if (deps_.visitor != nullptr) {
-      deps_.visitor->OnFrame({.positions = range, .layer = piece}, raw);
-    }
     CAIRN_RETURN_IF_ERROR(WriteFrame({raw, raw.size(), deps_.hashes ? Hash(raw) : 0}));
     state = state.subspan(raw.size());
   }
@@ -139,34 +105,23 @@ Status PageWriter::AddState(const PageRange& range, std::span<const std::byte> s
 void PageWriter::PackUnit(const Unit& unit, Batch* batch) const {
   const FragmentLayout& layout = *unit.layout;
   const uint32_t count = unit.range.count;
-  const std::span<std::byte> raw_room =
-      batch->room.span().subspan(unit.raw_offset, unit.packed_offset - unit.raw_offset);
   std::byte* packed = batch->room.data() + unit.packed_offset;
   Frame* frame = &batch->frames[unit.first_frame];
-  std::span<std::byte> rows;  // The plane's, of all heads.
-  for (uint32_t slice = unit.first_slice; slice < unit.end_slice; ++slice) {
-    const HeadSlice at = layout.At(slice);
-    if (at.head == 0 || rows.empty()) rows = unit.rows->Plane(at.layer, at.plane, raw_room);
-    const uint64_t head_bytes = uint64_t{count} * layout.group().planes[at.plane].row_bytes;
-    std::span<std::byte> of_head = rows.subspan(at.head * head_bytes, head_bytes);
-    const FrameScales scales = layout.Scales(slice);
-    for (uint32_t first = 0; first < count; first += layout.page_rows(), ++frame) {
-      const FrameShape shape = layout.Shape(slice, std::min(layout.page_rows(), count - first));
-      const std::span<std::byte> raw = of_head.first(shape.raw_bytes());
-      of_head = of_head.subspan(raw.size());
-      if (scales != FrameScales::kNone) QuantiseFrame(shape, scales, raw);
-      if (deps_.visitor != nullptr) {
-        PageRange positions = unit.range;
-        positions.begin += first;
-        positions.count = shape.rows;
-        deps_.visitor->OnFrame({positions, at.layer, at.plane, at.head}, raw);
-      }
-      const uint64_t hash = deps_.hashes ? Hash(raw) : 0;
-      const size_t stored =
-          EncodeFrame(shape, raw, {packed, MaxFrameBytes(shape)}, {.scales = scales});
-      *frame = {{packed, stored}, raw.size(), hash};
-      packed += MaxFrameBytes(shape);
-    }
+  const HeadSlice at = layout.At(unit.slice);
+  const uint64_t head_bytes = uint64_t{count} * layout.group().planes[at.plane].row_bytes;
+  std::span<std::byte> rows =
+      unit.rows->Plane(at.layer, at.plane).subspan(at.head * head_bytes, head_bytes);
+  const FrameScales scales = layout.Scales(unit.slice);
+  for (uint32_t first = 0; first < count; first += layout.page_rows(), ++frame) {
+    const FrameShape shape = layout.Shape(unit.slice, std::min(layout.page_rows(), count - first));
+    const std::span<std::byte> raw = rows.first(shape.raw_bytes());
+    rows = rows.subspan(raw.size());
+    if (scales != FrameScales::kNone) QuantiseFrame(shape, scales, raw);
+    const uint64_t hash = deps_.hashes ? Hash(raw) : 0;
+    const size_t stored =
+        EncodeFrame(shape, raw, {packed, MaxFrameBytes(shape)}, {.scales = scales});
+    *frame = {{packed, stored}, raw.size(), hash};
+    packed += MaxFrameBytes(shape);
   }
 }
 
@@ -210,7 +165,7 @@ Status PageWriter::WritePacked() {
     writer_->SetWriteBytes(deps_.quiet() ? sstable::kQuietWriteBytes : deps_.write_bytes);
   }
   for (const Unit& unit : packed_->units) {
-    if (unit.first_slice == 0) Begin(unit.range, unit.page_rows, unit.slices);
+    if (unit.slice == 0) Begin(unit.range, unit.page_rows, unit.slices);
     for (size_t i = 0; i < unit.frames; ++i) {
       CAIRN_RETURN_IF_ERROR(WriteFrame(packed_->frames[unit.first_frame + i]));
     }

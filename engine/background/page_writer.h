@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes snapshot tables of pages, for sealing and for large appends.
+// Writes snapshot tables of pages, for sealing.
 //
 //   fragments   in order: token ids, KV, states      their layout: tree/memory/fragment_layout.h
-//   gathered    the rows of a layer, where they lie  PageRows
-//   seen        each frame and what it is            FrameVisitor
 //   packed      a batch side by side, while the one before is written
 //   written     frame by frame, in order             sstable/snapshot_writer.h
 //
@@ -38,33 +36,13 @@ struct PageRange {
   bool exact = true;
 };
 
-// The content of a frame: of a KV lane the rows of these positions for one head; token ids; or, of
-// a state, its `layer`th piece.
-struct FrameName {
-  PageRange positions;
-  uint32_t layer = 0, plane = 0, head = 0;
-};
-
-// Sees every frame that goes into a table, to derive something from it.
-class FrameVisitor {
- public:
-  virtual ~FrameVisitor() = default;
-  // `raw`: [position][row], as it will be read back; valid during the call. Called by the threads
-  // that pack: several at once, in no order, each frame once. Must not throw. Writing the table may
-  // still fail.
-  virtual void OnFrame(const FrameName& name, std::span<const std::byte> raw) = 0;
-};
-
 // The KV of a fragment before it is packed.
 class PageRows {
  public:
   virtual ~PageRows() = default;
-  // Whether Plane needs `room` for a plane of a layer.
-  virtual bool gathers() const = 0;
-  // All rows of a plane of a layer, [head][position][row]: in `room`, or where they lie already;
-  // quantised, if the plane is. Called by the threads that pack; must not throw.
-  virtual std::span<std::byte> Plane(uint32_t layer, uint32_t plane,
-                                     std::span<std::byte> room) const = 0;
+  // All rows of a plane of a layer, [head][position][row]. They are quantised in place, if the
+  // plane is. Called by the threads that pack; must not throw.
+  virtual std::span<std::byte> Plane(uint32_t layer, uint32_t plane) const = 0;
 };
 
 class PageWriter {
@@ -73,12 +51,10 @@ class PageWriter {
     sstable::TableContext tables;
     Allocator allocator = Allocator::Default();
     io::ParallelFor* parallel_for = nullptr;
-    // Memory of each of two batches; or that of one layer (if rows are gathered) or of one head, if
-    // that is more.
+    // Memory of each of two batches; or that of one head, if that is more.
     uint64_t batch_bytes = 0;
     size_t write_bytes = sstable::kSnapshotWriteBytes;
     bool hashes = false;  // Hashes of frames before they are packed, for the read-back.
-    FrameVisitor* visitor = nullptr;
     // Others use the device: the table is written in small steps. Null: they never do.
     std::function<bool()> quiet{};
     // Called on the thread that owns the writer each time a batch is packed, for other work
@@ -112,24 +88,21 @@ class PageWriter {
   const std::vector<uint64_t>& stored_bytes() const { return stored_bytes_; }
   std::vector<uint64_t> TakeHashes() { return std::move(hashes_); }
 
-  // Memory that a batch needs for one layer of `rows` positions.
-  static uint64_t GatheredLayerBytes(const FragmentLayout& layout, uint32_t rows);
-
  private:
   struct Frame {
     std::span<const std::byte> stored;
     uint64_t raw_bytes = 0;
     uint64_t raw_hash = 0;
   };
-  // Adjacent heads that one thread packs.
+  // One head, which one thread packs.
   struct Unit {
     PageRange range;
     const FragmentLayout* layout = nullptr;  // Until it is packed.
     std::shared_ptr<const PageRows> rows{};  // Likewise.
-    uint32_t first_slice = 0, end_slice = 0;
-    uint32_t page_rows = 0, slices = 0;          // The fragment's.
-    uint64_t raw_offset = 0, packed_offset = 0;  // In the batch's room.
-    size_t first_frame = 0, frames = 0;          // In the batch's frames.
+    uint32_t slice = 0;
+    uint32_t page_rows = 0, slices = 0;  // The fragment's.
+    uint64_t packed_offset = 0;          // In the batch's room.
+    size_t first_frame = 0, frames = 0;  // In the batch's frames.
   };
   struct Batch {
     std::vector<Unit> units;

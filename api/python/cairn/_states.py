@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many recurrent layers one group of a model's description may have."""
+
+# A state is one position, which lies in one record of the log; with segments of 64 MiB that is 63 MiB and a little.
+GROUP_BYTES = 48 << 20
+
+
+def has_room(layers, layer_bytes):
+    """Whether a group of this many recurrent layers may have one more."""
+    return (layers + 1) * layer_bytes <= GROUP_BYTES
