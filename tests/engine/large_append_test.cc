@@ -148,6 +148,7 @@ TEST_P(LargeAppendTest, GroupsFollowEachOtherWhereARecordHoldsOneAlone) {
   model_ = TokenModel("wide");
   for (int group = 0; group < 2; ++group) {
     model_.groups.push_back(LayerGroup::FullAttention(20, 32, 64, Dtype::kBf16));  // 160 KiB.
+    model_.groups.back().name = "half " + std::to_string(group);
   }
   ASSERT_NO_FATAL_FAILURE(Start(256 << 10));
   ASSERT_OK(AppendSome(chat_, model_, 0, 3));

@@ -41,6 +41,9 @@ inline Options OomOptions(const io::World& world) {
   options.hot_tail_bytes = 256 << 10;
   options.executor_threads = 1;
   options.submit_copy_max_bytes = 8 << 10;
+  // All that a script appends. Where the log's thread finds no memory for another segment, calls
+  // that need it are refused for a moment, and not only the one that is looked at.
+  options.segment_bytes = 2 << 20;
   options.world = std::make_shared<const io::World>(world);
   return options;
 }

@@ -47,7 +47,7 @@ class WhatNeverFits : public ::testing::Test {
 };
 
 TEST_F(WhatNeverFits, AsAnObjectIsRefusedAtOnce) {
-  EXPECT_FAILS(Put("huge", Content(99, kCap + kCap / 2)), StatusCode::kNoSpace, "at most");
+  EXPECT_FAILS(Put("huge", Content(99, kCap + kCap / 2)), StatusCode::kNoSpace, "the cap of the store");
   ExpectOthers();
 }
 
@@ -69,9 +69,9 @@ TEST_F(WhatNeverFits, AsAnAppendIsRefusedAtOnce) {
   kv.Write(kSeed, 0, count);
   const std::vector<TokenId> ids = Tokens(count);
   const Delta delta = MakeDelta(ids, kv.View(0, count));
-  EXPECT_FAILS(branch.AppendSync(delta), StatusCode::kNoSpace, "at most");
+  EXPECT_FAILS(branch.AppendSync(delta), StatusCode::kNoSpace, "the cap of the store");
   ASSERT_OK_ASSIGN(Ticket ticket, branch.Append(delta));
-  EXPECT_FAILS(ticket.Wait(), StatusCode::kNoSpace, "at most");
+  EXPECT_FAILS(ticket.Wait(), StatusCode::kNoSpace, "the cap of the store");
   ExpectOthers();
 }
 
