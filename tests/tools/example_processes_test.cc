@@ -19,9 +19,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/status.h"
 #include "tests/support/test_seed.h"
 #include "tests/support/test_store.h"
 #include "tests/tools/run_tool.h"
+#include "tools/example/processes/toy_model.h"
 
 namespace cairn::testing {
 namespace {
@@ -169,6 +171,21 @@ TEST_F(ExampleProcessesTest, EitherIsKilledAtRandomMoments) {
     sockets_ += entry.path().filename().string().starts_with("area-") ? 1 : 0;
   }
   EXPECT_LE(sockets_, 1);
+}
+
+// An owner that is killed between making a branch and appending to it leaves this. The next one
+// waited for a report on rows that there were none of, and the worker for its answer.
+TEST_F(ExampleProcessesTest, ABranchWithoutTokensHeldBothUp) {
+  {
+    ASSERT_OK_ASSIGN(Store made,
+                     Store::Open(store(), {.create_if_missing = true, .segment_bytes = 1 << 20}));
+    ASSERT_OK_ASSIGN(const ModelId model, made.RegisterModel(processes::Spec()));
+    ASSERT_OK(made.CreateBranch(model, {.name = "conversation 0"}));
+    ASSERT_OK(made.Close());
+  }
+  const auto owner = NewOwner();
+  const auto worker = NewWorker();
+  EXPECT_TRUE(AwaitSaves(*worker, 3));
 }
 
 TEST_F(ExampleProcessesTest, AStoreThatCannotBeOpenedIsSaid) {

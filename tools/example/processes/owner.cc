@@ -32,35 +32,31 @@ class Owner {
     area_.address().copy(message.address, sizeof message.address - 1);
     if (!worker.Send(message)) return;
     while (worker.Receive(&message)) {
-      cairn::Status status;
-      if (message.kind == Kind::kBegin) {
-        status = Load(worker, message);
-      } else if (message.kind == Kind::kComputed) {
-        status = Save(worker, message);
-      } else {
-        return;
+      cairn::Result<bool> goes_on = false;
+      if (message.kind == Kind::kBegin) goes_on = Load(worker, message);
+      if (message.kind == Kind::kComputed) goes_on = Save(worker, message);
+      if (!goes_on.ok()) {
+        std::fprintf(stderr, "owner: %s\n", goes_on.status().ToString().c_str());
       }
-      if (!status.ok()) {
-        std::fprintf(stderr, "owner: %s\n", status.ToString().c_str());
-        return;
-      }
+      if (!goes_on.ok() || !*goes_on) return;
     }
   }
   cairn::KvSlots& slots() { return slots_; }
 
  private:
-  // The rows of a stored conversation into a slot, and from there to the worker.
-  cairn::Status Load(const Channel& worker, Message message) {
+  // The rows of a stored conversation into a slot, and from there to the worker. False: the worker
+  // has ended, or said something else.
+  cairn::Result<bool> Load(const Channel& worker, Message message) {
     message.kind = Kind::kLoad;
     message.begin = message.end = 0;
     const auto found = store_.FindBranch(NameOfConversation(message.conversation));
-    if (!found.ok()) {
-      worker.Send(message);
-      return cairn::Status::Ok();
+    if (found.ok()) {
+      CAIRN_ASSIGN_OR_RETURN(message.end, found->length());
     }
-    CAIRN_ASSIGN_OR_RETURN(message.end, found->length());
+    // Of a branch that was made, and not appended to, there are no rows.
+    if (message.end == 0) return worker.Send(message);
     if (message.end > kTokensMax) {
-      return {cairn::StatusCode::kInvalidArgument, "a conversation is too long"};
+      return cairn::Status(cairn::StatusCode::kInvalidArgument, "a conversation is too long");
     }
     CAIRN_ASSIGN_OR_RETURN(const cairn::SlotUse use, slots_.BeginLoad());
     CAIRN_ASSIGN_OR_RETURN(const std::span<std::byte> slot, slots_.BytesOf(use));
@@ -70,26 +66,23 @@ class Owner {
     CAIRN_ASSIGN_OR_RETURN(const bool is_there, slots_.EndRestore(use, restored.ok()));
     if (!is_there) return restored;
     message.use = use;
-    if (!worker.Send(message)) return cairn::Status::Ok();
-    Await(worker, use);
-    return cairn::Status::Ok();
+    return worker.Send(message) && Await(worker, use);
   }
 
-  // The rows of new tokens into a slot, and from there into the store.
-  cairn::Status Save(const Channel& worker, Message message) {
+  // The rows of new tokens into a slot, and from there into the store. False as of Load.
+  cairn::Result<bool> Save(const Channel& worker, Message message) {
     std::vector<cairn::TokenId> tokens(message.tokens,
                                        message.tokens + (message.end - message.begin));
     CAIRN_ASSIGN_OR_RETURN(const cairn::SlotUse use, slots_.BeginSave());
     message.kind = Kind::kSave;
     message.use = use;
-    if (!worker.Send(message) || !Await(worker, use)) return cairn::Status::Ok();
+    if (!worker.Send(message) || !Await(worker, use)) return false;
     CAIRN_RETURN_IF_ERROR(slots_.BeginAppend(use));
     const cairn::Status appended = Append(message, tokens, use);
     CAIRN_RETURN_IF_ERROR(slots_.EndAppend(use));
     CAIRN_RETURN_IF_ERROR(appended);
     message.kind = Kind::kSaved;
-    worker.Send(message);
-    return cairn::Status::Ok();
+    return worker.Send(message);
   }
 
   // One append holds the rows of all ranks, and it counts as a whole or not at all.
