@@ -47,7 +47,8 @@ class WhatNeverFits : public ::testing::Test {
 };
 
 TEST_F(WhatNeverFits, AsAnObjectIsRefusedAtOnce) {
-  EXPECT_FAILS(Put("huge", Content(99, kCap + kCap / 2)), StatusCode::kNoSpace, "the cap of the store");
+  EXPECT_FAILS(Put("huge", Content(99, kCap + kCap / 2)), StatusCode::kNoSpace,
+               "the cap of the store");
   ExpectOthers();
 }
 

@@ -53,7 +53,7 @@ class Owner {
     if (found.ok()) {
       CAIRN_ASSIGN_OR_RETURN(message.end, found->length());
     }
-    // Of a branch that was made, and not appended to, there are no rows.
+    // A branch that was made, and not appended to, has no rows.
     if (message.end == 0) return worker.Send(message);
     if (message.end > kTokensMax) {
       return cairn::Status(cairn::StatusCode::kInvalidArgument, "a conversation is too long");
