@@ -31,6 +31,27 @@ function(cairn_add_tool target folder)
   set(CAIRN_TOOL_TARGETS ${CAIRN_TOOL_TARGETS} ${target} PARENT_SCOPE)
 endfunction()
 
+# tools/cli/page, which can be read and edited as such, as constants of tree_page_parts.h.
+function(cairn_embed_tree_page target)
+  set(folder ${PROJECT_SOURCE_DIR}/tools/cli/page)
+  set(files ${folder}/tree.html ${folder}/tree.css ${folder}/tree.js)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+  file(READ ${folder}/tree.html html)
+  file(READ ${folder}/tree.css css)
+  file(READ ${folder}/tree.js script)
+  file(SHA256 ${folder}/tree.js digest)
+  set(made ${PROJECT_BINARY_DIR}/tree_page)
+  file(CONFIGURE OUTPUT ${made}/tree_page_parts.h @ONLY CONTENT [=[
+#pragma once
+#include <string_view>
+inline constexpr std::string_view kTreeHtml = R"page(@html@)page";
+inline constexpr std::string_view kTreeCss = R"page(@css@)page";
+inline constexpr std::string_view kTreeScript = R"page(@script@)page";
+inline constexpr std::string_view kTreeScriptSha256 = "@digest@";
+]=])
+  target_include_directories(${target} PRIVATE ${made})
+endfunction()
+
 if(CAIRN_BUILD_TOOLS OR CAIRN_BUILD_BENCH)
   if(NOT CAIRN_SANITIZE)
     find_package(mimalloc REQUIRED)
@@ -43,6 +64,7 @@ if(CAIRN_BUILD_TOOLS)
   cairn_add_tool(cairn-cli tools/cli OUTPUT_NAME cairn)
   # A few files at a time: each alone compiles nearly all of CLI11 anew, six seconds long.
   set_target_properties(cairn-cli PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  cairn_embed_tree_page(cairn-cli)
   cairn_precompile(cairn-cli PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
   cairn_add_tool(cairn-example tools/example)
   cairn_add_tool(cairn-example-c tools/example/c)

@@ -49,6 +49,40 @@ BranchInfo ToInfo(const Head& head) {
   return info;
 }
 
+Lookup::Stretch::Where WhereIs(const Place& place) {
+  using Where = Lookup::Stretch::Where;
+  if (place.evicted()) return Where::kEvicted;
+  if (place.gap()) return Where::kGap;
+  return place.in_table() ? Where::kTable : Where::kLog;
+}
+
+std::vector<Lookup::Stretch> StretchesOf(const Lane& lane, uint64_t position_bytes) {
+  std::vector<Lookup::Stretch> found;
+  for (const Extent& extent : lane.extents) {
+    const Place& place = extent.place;
+    const auto where = WhereIs(place);
+    if (found.empty() || found.back().where != where || found.back().exact != extent.exact) {
+      found.push_back({extent.begin, extent.begin, where, extent.exact, 0});
+    }
+    found.back().end = extent.begin + extent.count;
+    if (place.absent()) continue;
+    found.back().bytes +=
+        place.in_table() ? place.Share(extent.count) : extent.count * position_bytes;
+  }
+  return found;
+}
+
+using StatesByPosition = std::map<uint64_t, Lookup::StatePosition>;
+
+std::vector<Lookup::StatePosition> InOrder(StatesByPosition found) {
+  std::vector<Lookup::StatePosition> states;
+  for (auto& [position, state] : found) {
+    state.position = position;
+    states.push_back(state);
+  }
+  return states;
+}
+
 }  // namespace
 
 Result<ModelInfo> Lookup::GetModel(ModelId id) const {
@@ -236,11 +270,11 @@ Result<std::vector<Lookup::StatePosition>> Lookup::StatesIn(BranchId id, uint64_
                                                             uint64_t end) const {
   Committer::Lock lock;
   CAIRN_ASSIGN_OR_RETURN(const Head* head, coalesced_->LookAt(id, &lock));
-  std::map<uint64_t, StatePosition> found;
+  StatesByPosition found;
   uint64_t limit = std::min(end, head->lengths[kTokenLane]);
   for (const Node* node = deps_.tree().OnPath(head->node); node != nullptr;
        node = deps_.tree().OnPath(node->parent)) {
-    const auto add = [&](const std::vector<Mark>& marks, bool StatePosition::*kind) {
+    const auto add = [&](const std::vector<Mark>& marks, bool StatePosition::* kind) {
       for (const Mark& mark : marks) {
         if (mark.position < begin || mark.position > limit) continue;
         found[mark.position].*kind = true;
@@ -250,12 +284,29 @@ Result<std::vector<Lookup::StatePosition>> Lookup::StatesIn(BranchId id, uint64_
     add(node->metadata, &StatePosition::metadata);
     limit = std::min(limit, node->lanes[kTokenLane].start);
   }
-  std::vector<StatePosition> states;
-  for (auto& [position, state] : found) {
-    state.position = position;
-    states.push_back(state);
+  return InOrder(std::move(found));
+}
+
+Result<Lookup::NodeContent> Lookup::ContentOf(NodeId id) const {
+  CAIRN_RETURN_IF_ERROR(deps_.lifecycle->CheckUsable());
+  coalesced_->FlushAll();
+  const uint64_t number[] = {static_cast<uint64_t>(id)};
+  Committer::Lock lock(deps_.mutex());
+  CAIRN_RETURN_IF_ERROR(deps_.access->LoadNodes(number, /*memory_only=*/false, &lock));
+  const Node* const node = deps_.tree().FindNode(number[0]);
+  if (node == nullptr) {
+    return Status(StatusCode::kNotFound, "no node " + std::to_string(number[0]));
   }
-  return states;
+  NodeContent content{.ns = node->ns, .lanes = {}, .states = {}, .spans = node->spans};
+  const ModelSpec& model = deps_.tree().ModelOf(*node);
+  for (size_t lane = 0; lane < node->lanes.size(); ++lane) {
+    content.lanes.push_back(StretchesOf(node->lanes[lane], PositionBytes(model, lane)));
+  }
+  StatesByPosition states;
+  for (const Mark& mark : node->samplers) states[mark.position].sampler = true;
+  for (const Mark& mark : node->metadata) states[mark.position].metadata = true;
+  content.states = InOrder(std::move(states));
+  return content;
 }
 
 }  // namespace cairn::engine

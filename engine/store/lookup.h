@@ -53,6 +53,24 @@ class Lookup {
   };
   Result<std::vector<StatePosition>> StatesIn(BranchId id, uint64_t begin, uint64_t end) const;
 
+  // --- A node, with what branches no longer reach of it, until that is trimmed
+  // Positions of a lane that lie together; adjacent ones differ, but for their bytes.
+  struct Stretch {
+    enum class Where : uint8_t { kLog, kTable, kEvicted, kGap };
+    uint64_t begin = 0, end = 0;
+    Where where = Where::kLog;
+    bool exact = true;   // Delta::exact.
+    uint64_t bytes = 0;  // As NamespacePolicy::max_bytes counts them.
+  };
+  struct NodeContent {
+    std::string ns;                           // The namespace that its bytes count in.
+    std::vector<std::vector<Stretch>> lanes;  // Token ids, then KV by layer group.
+    std::vector<StatePosition> states;        // By position.
+    std::vector<ContentSpan> spans;           // Those that begin on it.
+  };
+  // kNotFound: nothing needs the node any more.
+  Result<NodeContent> ContentOf(NodeId id) const;
+
  private:
   Result<Head> CopyHead(BranchId id) const;
 

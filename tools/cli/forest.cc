@@ -65,19 +65,6 @@ Result<std::vector<BranchInfo>> ListAll(const Store& store, const std::optional<
   return branches;
 }
 
-// Deep trees are chains of forks of forks; they are walked with a list, not with the stack.
-std::vector<uint64_t> Preorder(const Forest& forest) {
-  std::vector<uint64_t> order;
-  std::vector<uint64_t> open(forest.roots.rbegin(), forest.roots.rend());
-  while (!open.empty()) {
-    const ForestNode& node = forest.nodes.at(open.back());
-    open.pop_back();
-    order.push_back(node.id);
-    open.insert(open.end(), node.children.rbegin(), node.children.rend());
-  }
-  return order;
-}
-
 }  // namespace
 
 uint64_t Forest::branches() const {
@@ -118,6 +105,26 @@ Result<std::vector<Forest>> LoadForests(const Store& store, const ForestFilter& 
     forests.push_back(std::move(forest));
   }
   return forests;
+}
+
+std::vector<uint64_t> Preorder(const Forest& forest) {
+  std::vector<uint64_t> order;
+  std::vector<uint64_t> open(forest.roots.rbegin(), forest.roots.rend());
+  while (!open.empty()) {
+    const ForestNode& node = forest.nodes.at(open.back());
+    open.pop_back();
+    order.push_back(node.id);
+    open.insert(open.end(), node.children.rbegin(), node.children.rend());
+  }
+  return order;
+}
+
+std::string Heading(const Forest& forest) {
+  return Printable(forest.model.spec.identity.name) + " (model " +
+         std::to_string(static_cast<uint64_t>(forest.model.id)) +
+         "): " + Plural(forest.branches(), "branch") + " on " +
+         Plural(forest.nodes.size(), "node") + ", " + Plural(forest.stored_tokens(), "token") +
+         " stored for " + std::to_string(forest.reached_tokens());
 }
 
 Json ToJson(const Forest& forest) {

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tree: the picture.
+// tree: the pictures.
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 
 #include "base/core/check.h"
+#include "engine/exchange/output_file.h"
 #include "tools/cli/command.h"
 #include "tools/cli/forest.h"
 #include "tools/cli/names.h"
 #include "tools/cli/seen_objects.h"
+#include "tools/cli/tree_picture.h"
 
 namespace cairn::cli {
 
@@ -20,12 +23,53 @@ struct TreeArguments {
   std::string store, branch;
   std::optional<std::string> ns;
   DrawOptions draw{.width = 0, .ascii = false};
+  std::string html, svg;  // Files to write; empty: none.
+  bool force = false;
 };
 
 size_t TerminalWidth() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return DrawOptions().width;
+}
+
+Status WritePicture(const std::string& path, const std::string& text, bool replace) {
+  CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  Result<engine::OutputFile> file = engine::OutputFile::Create(world.files, path, replace);
+  if (file.status().code() == StatusCode::kAlreadyExists) {
+    return Status(StatusCode::kAlreadyExists, path + " exists; --force replaces it");
+  }
+  CAIRN_RETURN_IF_ERROR(file.status());
+  CAIRN_RETURN_IF_ERROR(file->Write(0, std::as_bytes(std::span(text))));
+  return file->Finish();
+}
+
+// The pictures that go into files.
+Result<int> WritePictures(const TreeArguments& arguments, const Store& store,
+                          std::vector<Forest> forests, bool json) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  CAIRN_ASSIGN_OR_RETURN(
+      const TreePicture picture,
+      MakePicture(store, arguments.store, static_cast<uint64_t>(now_ns), std::move(forests)));
+  Json files = Json::array();
+  for (const auto& [path, write] :
+       {std::pair(&arguments.html, &TreePage), std::pair(&arguments.svg, &TreeSvg)}) {
+    if (path->empty()) continue;
+    const std::string text = write(picture);
+    CAIRN_RETURN_IF_ERROR(WritePicture(*path, text, arguments.force));
+    files.push_back({{"file", *path}, {"bytes", text.size()}});
+  }
+  if (json) {
+    PrintJson({{"branches", picture.branches()}, {"nodes", picture.nodes()}, {"files", files}});
+    return kExitOk;
+  }
+  for (const Json& file : files) {
+    std::printf("%s: %s on %s, %s\n", Printable(file["file"].get<std::string>()).c_str(),
+                Plural(picture.branches(), "branch").c_str(),
+                Plural(picture.nodes(), "node").c_str(), BytesText(file["bytes"]).c_str());
+  }
+  return kExitOk;
 }
 
 Result<int> RunTree(const TreeArguments& arguments, bool json) {
@@ -41,7 +85,10 @@ Result<int> RunTree(const TreeArguments& arguments, bool json) {
     filter.ns.reset();
     filter.root = path.empty() ? 0 : static_cast<uint64_t>(path.front().node);
   }
-  CAIRN_ASSIGN_OR_RETURN(const std::vector<Forest> forests, LoadForests(store, filter));
+  CAIRN_ASSIGN_OR_RETURN(std::vector<Forest> forests, LoadForests(store, filter));
+  if (!arguments.html.empty() || !arguments.svg.empty()) {
+    return WritePictures(arguments, store, std::move(forests), json);
+  }
   SeenObjects objects;  // Beside all branches.
   if (!arguments.ns.has_value() && arguments.branch.empty()) {
     CAIRN_ASSIGN_OR_RETURN(objects, SeeObjects(store));
@@ -75,9 +122,18 @@ void AddTreeCommand(CLI::App& app, Session& session) {
       "One line a branch, to scale, from where it leaves another branch to its end. \"stored "
       "for\"\n"
       "compares the tokens that are stored with what the branches would take if they shared\n"
-      "nothing.",
+      "nothing.\n"
+      "\n"
+      "--html writes a page that shows more: search, fold, zoom, and of each branch where its KV\n"
+      "lies, its bytes, states and content spans. It loads nothing, so it may be mailed or kept.\n"
+      "--svg writes a picture of the upper levels. Both show the files: what a process has in\n"
+      "memory besides is known to it alone. \"own\" bytes go when the branch is dropped, "
+      "\"shared\"\n"
+      "ones are needed by another branch of the picture; both count as the cap of a namespace.",
       "  cairn tree state\n"
       "  cairn tree state chat-42          # only the tree that it belongs to\n"
+      "  cairn tree state --html tree.html && xdg-open tree.html\n"
+      "  cairn tree state --ns tenant-a --svg tree.svg\n"
       "  cairn tree state --json | jq '.forests[].trees'",
       tree, RunTree);
   AddStoreArgument(command, &tree->store);
@@ -87,6 +143,9 @@ void AddTreeCommand(CLI::App& app, Session& session) {
                   "Columns to fit into; the terminal's if absent")
       ->check(CLI::Range(size_t{20}, size_t{10'000}));
   command->add_flag("--ascii", tree->draw.ascii, "Draw with ASCII characters");
+  command->add_option("--html", tree->html, "Write a page of it to this file");
+  command->add_option("--svg", tree->svg, "Write an SVG of its upper levels to this file");
+  command->add_flag("--force", tree->force, "Replace files that exist");
 }
 
 }  // namespace cairn::cli

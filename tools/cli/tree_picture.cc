@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli/tree_picture.h"
+
+#include <algorithm>
+
+#include "base/core/check.h"
+
+namespace cairn::cli {
+
+namespace {
+
+void AddRun(std::vector<LineRun>* runs, Where where, uint64_t end) {
+  if (!runs->empty() && runs->back().where == where) {
+    runs->back().end = end;
+  } else {
+    runs->push_back({where, end});
+  }
+}
+
+std::vector<LineRun> RunsOf(const ForestPicture& picture, const TreeLine& line) {
+  std::vector<LineRun> runs;
+  uint64_t at = line.begin;
+  for (size_t i = 0; i < line.nodes.size(); ++i) {
+    const bool last = i + 1 == line.nodes.size();
+    const uint64_t end =
+        last ? line.head->length : picture.forest.nodes.at(line.nodes[i + 1]).begin;
+    const auto content = picture.content.find(line.nodes[i]);
+    if (content != picture.content.end()) {
+      for (const Piece& piece : content->second.pieces) {
+        if (piece.end <= at || piece.begin >= end) continue;
+        if (piece.begin > at) AddRun(&runs, Where::kNone, piece.begin);
+        at = std::min(piece.end, end);
+        AddRun(&runs, piece.where, at);
+      }
+    }
+    if (at < end) AddRun(&runs, Where::kNone, end);
+    at = std::max(at, end);
+  }
+  return runs;
+}
+
+void MakeRows(ForestPicture* picture) {
+  const auto bytes = CountBytes(picture->forest, picture->content);
+  std::vector<size_t> row_of(picture->lines.lines.size(), SIZE_MAX);
+  std::vector<size_t> parents(picture->lines.lines.size(), SIZE_MAX);
+  for (const size_t index : picture->lines.Preorder()) {
+    const TreeLine& line = picture->lines.lines[index];
+    row_of[index] = picture->rows.size();
+    for (const size_t child : line.leaving) parents[child] = row_of[index];
+    TreeRow row{.line = &line, .parent = parents[index], .runs = RunsOf(*picture, line)};
+    if (row.parent != SIZE_MAX) row.depth = picture->rows[row.parent].depth + 1;
+    const auto found = bytes.find(static_cast<uint64_t>(line.head->id));
+    if (found != bytes.end()) row.bytes = found->second;
+    picture->rows.push_back(std::move(row));
+  }
+  for (size_t i = picture->rows.size(); i-- > 0;) {
+    const TreeRow& row = picture->rows[i];
+    if (row.parent != SIZE_MAX) picture->rows[row.parent].below += row.below + 1;
+  }
+}
+
+}  // namespace
+
+uint64_t TreePicture::branches() const {
+  uint64_t count = 0;
+  for (const ForestPicture& one : forests) count += one.rows.size();
+  return count;
+}
+
+uint64_t TreePicture::nodes() const {
+  uint64_t count = 0;
+  for (const ForestPicture& one : forests) count += one.forest.nodes.size();
+  return count;
+}
+
+Result<TreePicture> MakePicture(const Store& store, const std::string& path, uint64_t made_ns,
+                                std::vector<Forest> forests) {
+  TreePicture picture{.store = path, .made_ns = made_ns, .forests = {}};
+  // Lines point into their forest, and rows to their lines: neither moves from here on.
+  picture.forests.reserve(forests.size());
+  for (Forest& forest : forests) {
+    ForestPicture& one = picture.forests.emplace_back();
+    one.forest = std::move(forest);
+    one.lines = MakeLines(one.forest);
+    for (const SeenBranch& empty : one.forest.empty) {
+      one.lines.roots.push_back(one.lines.lines.size());
+      one.lines.lines.push_back({&empty, 0, {}, {}});
+    }
+    CAIRN_ASSIGN_OR_RETURN(one.content, ReadContent(store, one.forest));
+    MakeRows(&one);
+  }
+  return picture;
+}
+
+std::string MarkupText(std::string_view text) {
+  std::string markup;
+  for (const char c : text) {
+    switch (c) {
+      case '&': markup += "&amp;"; break;
+      case '<': markup += "&lt;"; break;
+      case '>': markup += "&gt;"; break;
+      case '"': markup += "&quot;"; break;
+      case '\'': markup += "&#39;"; break;
+      default: markup += c;
+    }
+  }
+  return markup;
+}
+
+}  // namespace cairn::cli
