@@ -5,6 +5,7 @@ import base64
 import json
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import tempfile
@@ -37,6 +38,7 @@ class Browser:
         self._count = 0
         self._session: str | None = None
         self._events: list[dict] = []
+        self._scripts = True
         self.problems: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -55,6 +57,8 @@ class Browser:
 
     def _next(self) -> dict:
         while b"\0" not in self._rest:
+            if not select.select([self._read], [], [], 60)[0]:
+                raise RuntimeError("the browser has not answered for a minute")
             part = os.read(self._read, 1 << 20)
             if not part:
                 raise RuntimeError("the browser ended")
@@ -103,9 +107,11 @@ class Browser:
         self.settle()
 
     def settle(self) -> None:
-        """Waits until two frames are drawn, where scripts run."""
-        self.call("Runtime.evaluate", expression="new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))",
-                  awaitPromise=True)
+        """Waits until two frames are drawn. Where no scripts run the page is as it was loaded."""
+        if not self._scripts:
+            return
+        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        self.call("Runtime.evaluate", expression=frames, awaitPromise=True)
 
     def value(self, expression: str) -> object:
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -121,11 +127,12 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
     def scripts(self, on: bool) -> None:
+        self._scripts = on
         self.call("Emulation.setScriptExecutionDisabled", value=not on)
 
     def key(self, key: str) -> None:
-        codes = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "Enter": 13, "Escape": 27, "Home": 36,
-                 "End": 35, "Tab": 9}
+        codes = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "Enter": 13, "Escape": 27,
+                 "Home": 36, "End": 35}
         text = {"text": key} if len(key) == 1 else {}
         code = codes.get(key, ord(key[0].upper()))
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)

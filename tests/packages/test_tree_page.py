@@ -7,7 +7,6 @@ import os
 import pathlib
 import random
 import subprocess
-import time
 
 import pytest
 
@@ -16,8 +15,9 @@ from tests.packages.browser import Browser
 
 CAIRN = pathlib.Path(os.environ["CAIRN_BUILD"]) / "bin/cairn"
 WIDTHS = {360: 740, 1280: 800, 2560: 1300}
-HOSTILE = ["</script><script>document.title='run'</script>", "<img src=x onerror=document.title='run'>", "ev\x1b[31mil\n",
-           "turned\u202etxt", "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd", "a name of many words " * 10, "w" * 250]
+HOSTILE = ["</script><script>document.title='run'</script>", "<img src=x onerror=document.title='run'>",
+           "ev\x1b[31mil\n", "turned\u202etxt", "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd",
+           "a name of many words " * 10, "w" * 250]
 
 
 def picture(store: pathlib.Path, option: str, file: pathlib.Path) -> pathlib.Path:
@@ -60,11 +60,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 # Pairs of texts whose boxes share more than a pixel. A text that is cut is as wide as its element.
 OVERLAPS = """(() => {
   const boxes = [];
-  const pane = document.getElementById("rows").getBoundingClientRect();
-  for (const element of document.querySelectorAll("h1, #summary, button, input, output, #legend li, .front, .tail, .meta, #ruler span, #details dt, #details dd, #details li, .heading")) {
+  const boxOf = (id) => document.getElementById(id).getBoundingClientRect();
+  const pane = boxOf("rows");
+  const texts = "h1, #summary, button, input, output, #legend li, .heading, .front, .tail, .meta, #ruler span, "
+      + "#details dt, #details dd, #details li";
+  for (const element of document.querySelectorAll(texts)) {
     let box = element.getBoundingClientRect();
     if (element.closest("#list")) {
-      const top = Math.max(box.top, document.getElementById("ruler").getBoundingClientRect().bottom);
+      const top = Math.max(box.top, boxOf("ruler").bottom);
       box = new DOMRect(box.x, top, box.width, Math.min(box.bottom, pane.bottom) - top);
     }
     if (box.width > 0 && box.height > 0 && box.top < innerHeight) boxes.push([element, box]);
@@ -76,7 +79,8 @@ OVERLAPS = """(() => {
     for (let j = i + 1; j < boxes.length; ++j) {
       const [other, b] = boxes[j];
       if (one.contains(other) || other.contains(one)) continue;
-      if (a.left + 1 < b.right && b.left + 1 < a.right && a.top + 1 < b.bottom && b.top + 1 < a.bottom) bad.push(one.textContent + " | " + other.textContent);
+      const across = a.left + 1 < b.right && b.left + 1 < a.right, down = a.top + 1 < b.bottom && b.top + 1 < a.bottom;
+      if (across && down) bad.push(one.textContent + " | " + other.textContent);
     }
   }
   return bad;
@@ -138,6 +142,7 @@ def test_the_keyboard_suffices(browser: Browser, small: pathlib.Path) -> None:
     browser.key("ArrowLeft")
     above = browser.value(picked)
     assert above not in (None, "chat-42")
+    browser.key("0")
     span = browser.value("document.querySelector('#ruler').textContent")
     browser.key("+")
     assert browser.value("document.querySelector('#ruler').textContent") != span
@@ -174,18 +179,27 @@ def test_it_prints(browser: Browser, small: pathlib.Path) -> None:
     assert browser.value("document.querySelectorAll('.row').length") < 60
 
 
+def processor_seconds(browser: Browser) -> float:
+    metrics = browser.call("Performance.getMetrics")["metrics"]
+    return next(one["value"] for one in metrics if one["name"] == "ThreadTime")
+
+
 def test_many_branches_open_in_time(browser: Browser, tmp_path: pathlib.Path) -> None:
     branches = 100_000
     grow(tmp_path / "store", branches, [])
     page = picture(tmp_path / "store", "--html", tmp_path / "tree.html")
     names = sum(len(f"chat-{i}") for i in range(branches))
-    assert len(gzip.compress(page.read_bytes())) <= 1_000_000 + 40 * branches + names
+    compressed = len(gzip.compress(page.read_bytes()))
+    assert compressed <= 1_000_000 + 40 * branches + names
     browser.resize(1280, 800)
-    begin = time.monotonic()
+    # The time of the processor: that of a clock is other programs' as well.
+    browser.call("Performance.enable", timeDomain="threadTicks")
+    before = processor_seconds(browser)
     browser.open(page)
-    seconds = time.monotonic() - begin
+    seconds = processor_seconds(browser) - before
     assert browser.value("document.querySelectorAll('.row').length") > 10
-    assert seconds <= 2
+    assert 0 < seconds <= 2
+    print(f"{branches} branches: opened in {seconds:.2f} s, {compressed} bytes compressed, {names} of names")
     browser.key("u")
     browser.key("End")
     assert browser.value("document.querySelectorAll('.row.picked').length") == 1

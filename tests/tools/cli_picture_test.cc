@@ -146,7 +146,8 @@ TEST_F(CliPictureTest, NamesAreShownAndNeverRun) {
   EXPECT_EQ(CountOf(page, "<svg "), 1u);
   EXPECT_EQ(page.find('\x1b'), std::string::npos);
   EXPECT_EQ(page.find("\xe2\x80\xae"), std::string::npos);
-  EXPECT_EQ(page.find("http://"), page.rfind("http://www.w3.org/2000/svg"));
+  EXPECT_EQ(CountOf(page, "http:"), CountOf(page, "http://www.w3.org/2000/svg"));
+  EXPECT_EQ(CountOf(page, "https:"), 0u);
   // The digest of the one script that the page lets run.
   EXPECT_NE(page.find("script-src 'sha256-"), std::string::npos);
   const json data = DataOf(page);
@@ -180,7 +181,7 @@ TEST_F(CliPictureTest, TheSvgIsBoundedAndThePageHasAll) {
       if (i == 0) first = branch;
     }
     for (size_t i = 0; i < kForks; ++i) {
-      ASSERT_OK_ASSIGN(Branch fork, first.ForkAt(i % 20, unnamed));
+      ASSERT_OK_ASSIGN(Branch fork, first.ForkAt(1 + i % 20, unnamed));
       ASSERT_OK(fork.AppendSync({.tokens = ids}, {.durability = Durability::kMemory}));
     }
     ASSERT_OK(store.Close());
@@ -224,7 +225,8 @@ class CliPictureKvTest : public CliPictureTest {
     ASSERT_OK(store.Close());
   }
   uint64_t BytesOf(const std::string& ns) {
-    for (const json& one : JsonOutput({"namespaces", store_})["namespaces"]) {
+    const json listed = JsonOutput({"namespaces", store_});
+    for (const json& one : listed["namespaces"]) {
       if (one["name"] == ns) return one["bytes"];
     }
     ADD_FAILURE() << "no namespace " << ns;
@@ -282,6 +284,8 @@ TEST_F(CliPictureTest, EmptyHeldAndDamagedStores) {
     const Store held = OpenStore();
     EXPECT_EQ(DataOf(Html())["name"], json({"chat"}));
   }
+  fs::remove_all(store_);
+  MakeFiveGroups();
   const json record = AppendRecord(2);
   FlipByte(SegmentFile(record["segment"]), record["offset"].get<uint64_t>() + 20);
   ExpectError({"tree", store_, "--html", root_ / "page"}, 4, "Corruption", "offset");

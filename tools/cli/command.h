@@ -85,6 +85,9 @@ void AddTopCommand(CLI::App& app, Session& session);         // top
 void AddLookCommands(CLI::App& app, Session& session);       // ls, cat, models
 void AddShowCommand(CLI::App& app, Session& session);        // show
 void AddTreeCommand(CLI::App& app, Session& session);        // tree
+void AddDuCommand(CLI::App& app, Session& session);          // du
+void AddDiffCommand(CLI::App& app, Session& session);        // diff
+void AddLogCommand(CLI::App& app, Session& session);         // log
 void AddAppendCommand(CLI::App& app, Session& session);      // append
 void AddChangeCommands(CLI::App& app, Session& session);     // fork, rewind, rename, drop
 void AddKeepCommands(CLI::App& app, Session& session);       // keep, namespaces

@@ -2,6 +2,7 @@
 #include "tools/cli/forest_content.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/core/check.h"
@@ -77,65 +78,68 @@ NodeContent ToContent(engine::Lookup::NodeContent found) {
   return content;
 }
 
-// The branches on a node, from its far end down: who reaches a position is who ends beyond it, on
-// the node or on one that leaves it.
-class Reach {
- public:
-  Reach(const Forest& forest, const ForestContent& content) : forest_(forest), content_(content) {}
+uint64_t BelowOn(const ForestContent& content, uint64_t node, uint64_t end) {
+  const auto found = content.find(node);
+  return found == content.end() ? 0 : found->second.BytesBelow(end);
+}
 
-  std::unordered_map<uint64_t, BranchBytes> Count() {
-    const std::vector<uint64_t> order = Preorder(forest_);
-    for (auto id = order.rbegin(); id != order.rend(); ++id) CountNode(forest_.nodes.at(*id));
-    for (const uint64_t id : order) CountPaths(forest_.nodes.at(id));
-    return std::move(bytes_);
-  }
+// Who reaches a position is who ends beyond it, on its node or on one that leaves that. A label is
+// a branch, or what several have in common; 0 is none.
+using LabelOf = std::function<uint64_t(const SeenBranch&)>;
+using Labelled = std::unordered_map<uint64_t, uint64_t>;  // Bytes by label.
 
- private:
-  // A branch, where it ends or leaves. 0: several of them.
+// Bytes that nobody else reaches.
+Labelled OwnBytes(const Forest& forest, const ForestContent& content, const LabelOf& label_of) {
   struct End {
-    uint64_t position, branch;
+    uint64_t position, label;
   };
-
-  uint64_t Below(uint64_t node, uint64_t end) const {
-    const auto found = content_.find(node);
-    return found == content_.end() ? 0 : found->second.BytesBelow(end);
-  }
-
-  void CountNode(const ForestNode& node) {
+  Labelled own;
+  std::unordered_map<uint64_t, uint64_t> only;  // By node: the one label that reaches it, or 0.
+  const std::vector<uint64_t> order = Preorder(forest);
+  for (auto id = order.rbegin(); id != order.rend(); ++id) {
+    const ForestNode& node = forest.nodes.at(*id);
     std::vector<End> ends;
-    for (const SeenBranch& head : node.heads) {
-      ends.push_back({head.length, static_cast<uint64_t>(head.id)});
-    }
+    for (const SeenBranch& head : node.heads) ends.push_back({head.length, label_of(head)});
     for (const uint64_t child : node.children) {
-      ends.push_back({forest_.nodes.at(child).begin, only_.at(child)});
+      ends.push_back({forest.nodes.at(child).begin, only.at(child)});
     }
     CAIRN_CHECK(!ends.empty());
     std::sort(ends.begin(), ends.end(),
               [](const End& a, const End& b) { return a.position > b.position; });
-    only_[node.id] = ends.size() == 1 ? ends[0].branch : 0;
-    const uint64_t sole_from = ends.size() == 1 ? 0 : ends[1].position;
-    if (ends[0].branch == 0) return;
-    bytes_[ends[0].branch].own += Below(node.id, ends[0].position) - Below(node.id, sole_from);
+    const uint64_t label = ends[0].label;
+    const auto other =
+        std::find_if(ends.begin(), ends.end(), [&](const End& end) { return end.label != label; });
+    only[node.id] = other == ends.end() ? label : 0;
+    if (label == 0) continue;
+    const uint64_t from = other == ends.end() ? 0 : other->position;
+    own[label] += BelowOn(content, node.id, ends[0].position) - BelowOn(content, node.id, from);
   }
+  return own;
+}
 
-  // The bytes of all paths that end on the node; what is not a branch's own is shared.
-  void CountPaths(const ForestNode& node) {
-    const auto parent = above_.find(node.parent);
-    const uint64_t above =
-        parent == above_.end() ? 0 : parent->second + Below(node.parent, node.begin);
-    above_[node.id] = above;
+// Bytes that somebody reaches, each once.
+Labelled ReachedBytes(const Forest& forest, const ForestContent& content, const LabelOf& label_of) {
+  Labelled reached;
+  std::unordered_map<uint64_t, std::map<uint64_t, uint64_t>> farthest;  // By node and label.
+  const std::vector<uint64_t> order = Preorder(forest);
+  for (auto id = order.rbegin(); id != order.rend(); ++id) {
+    const ForestNode& node = forest.nodes.at(*id);
+    std::map<uint64_t, uint64_t>& ends = farthest[node.id];
     for (const SeenBranch& head : node.heads) {
-      BranchBytes& bytes = bytes_[static_cast<uint64_t>(head.id)];
-      bytes.shared = above + Below(node.id, head.length) - bytes.own;
+      uint64_t& end = ends[label_of(head)];
+      end = std::max(end, head.length);
     }
+    for (const uint64_t child : node.children) {
+      for (const auto& [label, unused] : farthest.at(child)) {
+        uint64_t& end = ends[label];
+        end = std::max(end, forest.nodes.at(child).begin);
+      }
+      farthest.erase(child);
+    }
+    for (const auto& [label, end] : ends) reached[label] += BelowOn(content, node.id, end);
   }
-
-  const Forest& forest_;
-  const ForestContent& content_;
-  std::unordered_map<uint64_t, uint64_t> only_;   // By node: the one branch that reaches it, or 0.
-  std::unordered_map<uint64_t, uint64_t> above_;  // By node: bytes of the path before it.
-  std::unordered_map<uint64_t, BranchBytes> bytes_;
-};
+  return reached;
+}
 
 }  // namespace
 
@@ -160,20 +164,62 @@ uint64_t NodeContent::BytesBelow(uint64_t end) const {
   return bytes;
 }
 
+Result<NodeContent> ReadNode(const Store& store, NodeId node) {
+  CAIRN_ASSIGN_OR_RETURN(auto found, store.core()->lookup().ContentOf(node));
+  return ToContent(std::move(found));
+}
+
 Result<ForestContent> ReadContent(const Store& store, const Forest& forest) {
   ForestContent content;
   for (const auto& [id, node] : forest.nodes) {
-    auto found = store.core()->lookup().ContentOf(NodeId{id});
+    Result<NodeContent> found = ReadNode(store, NodeId{id});
     if (found.status().code() == StatusCode::kNotFound) continue;
     CAIRN_RETURN_IF_ERROR(found.status());
-    content.emplace(id, ToContent(std::move(*found)));
+    content.emplace(id, std::move(*found));
   }
   return content;
 }
 
 std::unordered_map<uint64_t, BranchBytes> CountBytes(const Forest& forest,
                                                      const ForestContent& content) {
-  return Reach(forest, content).Count();
+  Labelled own = OwnBytes(forest, content,
+                          [](const SeenBranch& head) { return static_cast<uint64_t>(head.id); });
+  std::unordered_map<uint64_t, BranchBytes> bytes;
+  std::unordered_map<uint64_t, uint64_t> above;  // By node: the bytes of the path before it.
+  for (const uint64_t id : Preorder(forest)) {
+    const ForestNode& node = forest.nodes.at(id);
+    const auto parent = above.find(node.parent);
+    const uint64_t before =
+        parent == above.end() ? 0 : parent->second + BelowOn(content, node.parent, node.begin);
+    above[id] = before;
+    for (const SeenBranch& head : node.heads) {
+      const uint64_t mine = own[static_cast<uint64_t>(head.id)];
+      bytes[static_cast<uint64_t>(head.id)] = {
+          .own = mine, .shared = before + BelowOn(content, id, head.length) - mine};
+    }
+  }
+  return bytes;
+}
+
+std::map<std::string, BranchBytes> CountNamespaceBytes(const Forest& forest,
+                                                       const ForestContent& content) {
+  std::vector<std::string> names;
+  std::map<std::string, uint64_t> labels;
+  const auto label_of = [&](const SeenBranch& head) {
+    const auto [found, is_new] = labels.try_emplace(head.ns, names.size() + 1);
+    if (is_new) names.push_back(head.ns);
+    return found->second;
+  };
+  Labelled own = OwnBytes(forest, content, label_of);
+  std::map<std::string, BranchBytes> bytes;
+  for (const auto& [label, reached] : ReachedBytes(forest, content, label_of)) {
+    bytes[names[label - 1]] = {.own = own[label], .shared = reached - own[label]};
+  }
+  return bytes;
+}
+
+uint64_t CountAllBytes(const Forest& forest, const ForestContent& content) {
+  return ReachedBytes(forest, content, [](const SeenBranch&) { return uint64_t{1}; })[1];
 }
 
 }  // namespace cairn::cli

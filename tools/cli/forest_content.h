@@ -51,9 +51,12 @@ struct NodeContent {
   uint64_t BytesBelow(uint64_t end) const;
 };
 
+// kNotFound: nothing needs the node any more. Reads the index, no content.
+Result<NodeContent> ReadNode(const Store& store, NodeId node);
+
 // By node.
 using ForestContent = std::unordered_map<uint64_t, NodeContent>;
-// Reads the index, no content. A node that went meanwhile is left out.
+// A node that went meanwhile is left out.
 Result<ForestContent> ReadContent(const Store& store, const Forest& forest);
 
 // Bytes on the path of a branch: those that no other branch of the forest reaches, and the rest.
@@ -63,5 +66,10 @@ struct BranchBytes {
 // By branch. Branches without tokens have none.
 std::unordered_map<uint64_t, BranchBytes> CountBytes(const Forest& forest,
                                                      const ForestContent& content);
+// The same of all branches of a namespace together, and of those of others.
+std::map<std::string, BranchBytes> CountNamespaceBytes(const Forest& forest,
+                                                       const ForestContent& content);
+// Bytes that branches of the forest reach, each once.
+uint64_t CountAllBytes(const Forest& forest, const ForestContent& content);
 
 }  // namespace cairn::cli

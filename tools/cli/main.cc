@@ -167,6 +167,9 @@ int Main(int argc, char** argv) {
   AddLookCommands(app, session);
   AddShowCommand(app, session);
   AddTreeCommand(app, session);
+  AddDuCommand(app, session);
+  AddDiffCommand(app, session);
+  AddLogCommand(app, session);
   AddAppendCommand(app, session);
   AddFindCommand(app, session);
   AddComposeCommand(app, session);

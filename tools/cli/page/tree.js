@@ -8,12 +8,13 @@
   const data = JSON.parse($("data").textContent);
   const NAMES = { e: "evicted", a: "approximate", l: "log", t: "table", n: "none" };
   const WORDS = { e: "evicted", a: "approximate", l: "in the log", t: "in a table", n: "no KV" };
-  const ROWS_AT_FIRST = 400, ROWS_IN_PRINT = 5000, UNITS = 1000, TAIL = 12;
+  const ROWS_AT_FIRST = 400, ROWS_IN_PRINT = 5000, UNITS = 1000, TAIL = 8;
   const count = data.up.length;
 
   // --- The rows: each branch, followed by those that leave it
   const parent = new Int32Array(count), depth = new Int32Array(count), below = new Int32Array(count);
-  const ids = new Float64Array(count), firstNode = new Int32Array(count + 1), nodeIds = new Float64Array(data.nid.length);
+  const ids = new Float64Array(count), firstNode = new Int32Array(count + 1);
+  const nodeIds = new Float64Array(data.nid.length);
   const folded = new Uint8Array(count);
   let longest = 1;
   for (let row = 0, id = 0; row < count; ++row) {
@@ -28,7 +29,8 @@
   const label = (row) => data.name[row] || "#" + ids[row];
   const runsOf = (row) => {
     let at = data.at[row];
-    return Array.from(data.kv[row].matchAll(/([a-z])(\d+)/g), (run) => ({ kind: run[1], begin: at, end: at += +run[2] }));
+    const runs = data.kv[row].matchAll(/([a-z])(\d+)/g);
+    return Array.from(runs, (run) => ({ kind: run[1], begin: at, end: at += +run[2] }));
   };
 
   // --- Words
@@ -37,7 +39,8 @@
   const bytes = (n) => {
     let unit = 0;
     for (; n >= 1024 && unit < 6; ++unit) n /= 1024;
-    return (Number.isInteger(n) || n >= 100 ? n.toFixed(0) : n.toFixed(1)) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
+    const digits = Number.isInteger(n) || n >= 100 ? 0 : 1;
+    return n.toFixed(digits) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
   };
   const ago = (seconds) => {
     for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
@@ -76,7 +79,7 @@
 
   // --- What is seen: positions from `from` on, `span` of them, and the rows that are not folded away
   let from = 0, span = longest, picked = -1, seen = [], matches = [], match = -1, printing = false;
-  const narrow = matchMedia("(max-width: 760px)");
+  const narrow = matchMedia("screen and (max-width: 760px)");
   const rows = $("rows"), list = $("list");
   const rowHeight = () => narrow.matches ? 44 : 26;  // --row of the style.
   const x = (position) => (position - from) / span * UNITS;
@@ -159,24 +162,25 @@
   // A name that does not fit loses its middle: names often differ in their ends. One that is not ASCII may be written
   // from right to left, and stays in one piece.
   function labelElement(row) {
-    const text = label(row), ends = text.length > 2 * TAIL && /^[ -~]*$/.test(text);
+    const text = label(row), ends = text.length > 3 * TAIL && /^[ -~]*$/.test(text);
     const element = make("span", { className: "label", title: text, dir: "auto" });
-    if (ends) element.append(make("span", { className: "front" }, text.slice(0, -TAIL)), make("span", { className: "tail" }, text.slice(-TAIL)));
-    else element.append(make("span", { className: "front" }, text));
+    element.append(make("span", { className: "front" }, ends ? text.slice(0, -TAIL) : text));
+    if (ends) element.append(make("span", { className: "tail" }, text.slice(-TAIL)));
     return element;
   }
 
   function rowElement(row, stems) {
     const children = below[row] > 0, name = make("div", { className: "name" });
     name.style.paddingInlineStart = 6 + Math.min(depth[row], 8) * (narrow.matches ? 7 : 12) + "px";
-    name.append(children
-      ? make("button", { className: "toggle", tabIndex: -1, "aria-label": folded[row] ? "Unfold" : "Fold" }, folded[row] ? "▸" : "▾")
-      : make("span", { className: "toggle" }));
+    const toggles = { className: "toggle", tabIndex: -1, "aria-label": folded[row] ? "Unfold" : "Fold" };
+    name.append(children ? make("button", toggles, folded[row] ? "▸" : "▾") : make("span", { className: "toggle" }));
     name.append(labelElement(row));
     const hidden = folded[row] ? "+" + number(below[row]) + " · " : "";
-    name.append(make("span", { className: "meta", title: "tokens · last use" }, hidden + number(data.len[row]) + " · " + ago(data.used[row])));
+    const meta = hidden + number(data.len[row]) + " · " + ago(data.used[row]);
+    name.append(make("span", { className: "meta", title: "tokens · last use" }, meta));
     const style = "row" + (row === picked ? " picked" : "") + (isMatch(row) ? " match" : "");
-    const element = make("div", { className: style, id: "row" + row, role: "treeitem", "aria-level": depth[row] + 1, "aria-selected": row === picked }, name, plotOf(row, stems));
+    const item = { className: style, id: "row" + row, role: "treeitem", "aria-level": depth[row] + 1 };
+    const element = make("div", { ...item, "aria-selected": row === picked }, name, plotOf(row, stems));
     if (children) element.setAttribute("aria-expanded", !folded[row]);
     element.dataset.row = row;
     return element;
@@ -287,7 +291,8 @@
   function showHint() {
     const details = $("details");
     details.className = "empty";
-    details.replaceChildren(make("p", { className: "hint" }, count ? "Pick a branch to see what it holds." : "The store has no branches."));
+    const hint = count ? "Pick a branch to see what it holds." : "The store has no branches.";
+    details.replaceChildren(make("p", { className: "hint" }, hint));
   }
   const pair = (to, word, ...value) => to.append(make("dt", {}, word), make("dd", {}, ...value));
   const states = (many, last) => many ? plural(many, "state") + ", last at " + number(last) : "";
@@ -300,13 +305,16 @@
     if (data.met[node]) facts.push("metadata: " + states(data.met[node], end - data.metl[node]));
     const spans = data.spans[node];
     if (spans) {
-      facts.push(plural(spans.count, "content span") + ": " + spans.first.map(([b, e, atomic]) => `[${b}, ${e})${atomic ? " atomic" : ""}`).join(", ") + (spans.count > spans.first.length ? ", …" : ""));
+      const first = spans.first.map(([b, e, atomic]) => `[${number(b)}, ${number(e)})${atomic ? " atomic" : ""}`);
+      if (spans.count > first.length) first.push("…");
+      facts.push(plural(spans.count, "content span") + ": " + first.join(", "));
     }
     if (facts.length) item.append(": " + facts.join("; "));
     return item;
   }
   function showDetails(row) {
-    const details = $("details"), close = make("button", { className: "close", title: "Close ( Esc )", "aria-label": "Close" }, "×");
+    const details = $("details");
+    const close = make("button", { className: "close", title: "Close ( Esc )", "aria-label": "Close" }, "×");
     close.onclick = () => { pick(-1); rows.focus(); };
     details.className = "";
     const facts = make("dl");
@@ -321,12 +329,16 @@
     pair(facts, "changed", time(used - data.updated[row]));
     pair(facts, "made", time(used - data.created[row]));
     const keep = data.keep[row];
-    if (keep) pair(facts, "kept", (keep[0] ? "pinned, " : "") + "priority " + keep[1] + (keep[2] ? ", ttl " + ago(keep[2]) : ""));
+    const words = keep && [keep[0] ? "pinned" : "", "priority " + keep[1], keep[2] ? "ttl " + ago(keep[2]) : ""];
+    if (keep) pair(facts, "kept", words.filter(Boolean).join(", "));
     details.replaceChildren(close, make("h2", { dir: "auto" }, label(row)), facts);
     const runs = runsOf(row), nodes = data.nodes[row];
     if (runs.length) {
       const where = make("ul", { className: "where" });
-      for (const run of runs.slice(0, 40)) where.append(make("li", {}, sample(run.kind), `[${number(run.begin)}, ${number(run.end)}) ${WORDS[run.kind]}`));
+      for (const run of runs.slice(0, 40)) {
+        const text = `[${number(run.begin)}, ${number(run.end)}) ${WORDS[run.kind]}`;
+        where.append(make("li", {}, sample(run.kind), text));
+      }
       if (runs.length > 40) where.append(make("li", {}, "and " + number(runs.length - 40) + " more"));
       details.append(make("h3", {}, "Where it lies"), where);
     }
@@ -387,12 +399,14 @@
     showFound();
   }
   const showFound = () => {
-    $("found").textContent = !$("search").value.trim() ? "" : matches.length ? number(match + 1) + " of " + number(matches.length) : "none";
+    const text = matches.length ? number(match + 1) + " of " + number(matches.length) : "none";
+    $("found").textContent = $("search").value.trim() ? text : "";
   };
 
   // --- Keys and pointers
-  const KEYS = [["↑ ↓ Page Home End", "move"], ["→", "unfold, or to the first branch that leaves"], ["←", "fold, or to the branch that it leaves"],
-                ["Enter Space", "fold or unfold"], ["f u", "fold or unfold all"], ["+ - 0", "zoom in, out, what is seen"], ["[ ]", "move left, right"],
+  const KEYS = [["↑ ↓ Page Home End", "move"], ["→", "unfold, or to the first branch that leaves"],
+                ["←", "fold, or to the branch that it leaves"], ["Enter Space", "fold or unfold"],
+                ["f u", "fold or unfold all"], ["+ - 0", "zoom in, out, what is seen"], ["[ ]", "move left, right"],
                 ["/", "find"], ["n N", "next, previous match"], ["Esc", "close the details"], ["?", "this list"]];
   function step(by) {
     let at = picked < 0 ? (by > 0 ? -1 : seen.length) : seenAt(picked);
@@ -412,10 +426,12 @@
   const page = () => Math.max(1, Math.floor(rows.clientHeight / rowHeight()) - 2);
   const ACTIONS = {
     ArrowDown: () => step(1), ArrowUp: () => step(-1), PageDown: () => step(page()), PageUp: () => step(-page()),
-    Home: () => step(-seen.length), End: () => step(seen.length), ArrowRight: () => side(true), ArrowLeft: () => side(false),
+    Home: () => step(-seen.length), End: () => step(seen.length),
+    ArrowRight: () => side(true), ArrowLeft: () => side(false),
     Enter: () => toggle(picked), " ": () => toggle(picked), f: () => foldAll(1), u: () => foldAll(0),
-    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: fit, "[": () => pan(-span / 4), "]": () => pan(span / 4),
-    "/": () => $("search").focus(), n: () => nextMatch(1), N: () => nextMatch(-1), Escape: () => pick(-1), "?": () => $("keys").showModal(),
+    "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), 0: fit,
+    "[": () => pan(-span / 4), "]": () => pan(span / 4), "/": () => $("search").focus(),
+    n: () => nextMatch(1), N: () => nextMatch(-1), Escape: () => pick(-1), "?": () => $("keys").showModal(),
   };
   const toggle = (row) => { if (row >= 0 && below[row]) setFolded(row, folded[row] ? 0 : 1); };
   document.addEventListener("keydown", (event) => {
@@ -455,7 +471,9 @@
     else pan(span * Math.sign(event.deltaY || event.deltaX) / 10);
   }, { passive: false });
   let drag = null;
-  rows.addEventListener("pointerdown", (event) => { if (event.target.closest(".plot") && span < longest) drag = event.clientX; });
+  rows.addEventListener("pointerdown", (event) => {
+    if (event.target.closest(".plot") && span < longest) drag = event.clientX;
+  });
   addEventListener("pointermove", (event) => {
     if (drag === null) return;
     pan(-(event.clientX - drag) / plotWidth() * span);
@@ -480,12 +498,13 @@
     if (count <= ROWS_AT_FIRST) return;
     const levels = [];
     for (let row = 0; row < count; ++row) levels[depth[row]] = (levels[depth[row]] || 0) + 1;
-    let level = 0;
-    for (let sum = levels[0]; level + 1 < levels.length && sum + levels[level + 1] <= ROWS_AT_FIRST;) sum += levels[++level];
+    let level = 0, sum = levels[0];
+    while (level + 1 < levels.length && sum + levels[level + 1] <= ROWS_AT_FIRST) sum += levels[++level];
     for (let row = 0; row < count; ++row) folded[row] = depth[row] >= level && below[row] > 0;
   }
   $("title").textContent = data.store;
-  $("summary").textContent = plural(count, "branch") + " on " + plural(nodeIds.length, "node") + ", as of " + time(data.made) + ". Lengths are tokens.";
+  const held = plural(count, "branch") + " on " + plural(nodeIds.length, "node");
+  $("summary").textContent = held + ", as of " + time(data.made) + ". Lengths are tokens.";
   const there = new Set();
   for (const kv of data.kv) for (const kind of kv.replace(/\d/g, "")) there.add(kind);
   for (const kind of "ltean") if (there.has(kind)) $("legend").append(make("li", {}, sample(kind), WORDS[kind]));
