@@ -31,7 +31,7 @@ function(cairn_add_tool target folder)
   set(CAIRN_TOOL_TARGETS ${CAIRN_TOOL_TARGETS} ${target} PARENT_SCOPE)
 endfunction()
 
-# tools/cli/page, which can be read and edited as such, as constants of tree_page_parts.h.
+# Defines what tools/cli/tree_page_parts.h declares: the files of tools/cli/page, as they are.
 function(cairn_embed_tree_page target)
   set(folder ${PROJECT_SOURCE_DIR}/tools/cli/page)
   set(files ${folder}/tree.html ${folder}/tree.css ${folder}/tree.js)
@@ -40,16 +40,17 @@ function(cairn_embed_tree_page target)
   file(READ ${folder}/tree.css css)
   file(READ ${folder}/tree.js script)
   file(SHA256 ${folder}/tree.js digest)
-  set(made ${PROJECT_BINARY_DIR}/tree_page)
-  file(CONFIGURE OUTPUT ${made}/tree_page_parts.h @ONLY CONTENT [=[
-#pragma once
-#include <string_view>
-inline constexpr std::string_view kTreeHtml = R"page(@html@)page";
-inline constexpr std::string_view kTreeCss = R"page(@css@)page";
-inline constexpr std::string_view kTreeScript = R"page(@script@)page";
-inline constexpr std::string_view kTreeScriptSha256 = "@digest@";
+  set(made ${PROJECT_BINARY_DIR}/tree_page_parts.cc)
+  file(CONFIGURE OUTPUT ${made} @ONLY CONTENT [=[
+#include "tools/cli/tree_page_parts.h"
+namespace cairn::cli {
+const std::string_view kTreeHtml = R"page(@html@)page";
+const std::string_view kTreeCss = R"page(@css@)page";
+const std::string_view kTreeScript = R"page(@script@)page";
+const std::string_view kTreeScriptSha256 = "@digest@";
+}  // namespace cairn::cli
 ]=])
-  target_include_directories(${target} PRIVATE ${made})
+  target_sources(${target} PRIVATE ${made})
 endfunction()
 
 if(CAIRN_BUILD_TOOLS OR CAIRN_BUILD_BENCH)

@@ -57,7 +57,7 @@ TEST_F(CliBytesTest, OwnAndSharedBytesAddUp) {
     EXPECT_EQ(branch["own_bytes"], 4 * own) << branch;
     EXPECT_EQ(branch["shared_bytes"], 4 * shared) << branch;
   }
-  // Of the default namespace: what-if's five, and chat from 40 on are its own; twenty are what-if's
+  // The default namespace's: what-if's five, and chat from 40 on are its own; twenty are what-if's
   // and chat's, of which guest needs the first forty.
   const json& spaces = du["namespaces"];
   ASSERT_EQ(spaces.size(), 2u);

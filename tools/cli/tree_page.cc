@@ -8,15 +8,15 @@
 
 #include "base/core/check.h"
 #include "tools/cli/names.h"
+#include "tools/cli/tree_page_parts.h"
 #include "tools/cli/tree_picture.h"
-#include "tree_page_parts.h"  // Made of page/ by the build.
 
 namespace cairn::cli {
 
 namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
-constexpr size_t kSpansShown = 8;  // Of a node.
+constexpr size_t kSpansShown = 8;  // A node's first ones.
 
 // Text of the store may hold "</script>", and must not end the element that it stands in.
 std::string ScriptText(const Json& value) {
