@@ -3,7 +3,6 @@
 was written, none is lost, blocks are held until they were copied, and what goes wrong costs that KV alone.
 Method: vllm_remote_driver.py, over the production code of both sides. test_vllm_processes.py has real engines."""
 
-import dataclasses
 import time
 import types
 
@@ -17,7 +16,7 @@ import cairn
 import test_vllm_recurrent
 import test_vllm_tokens
 from cairn import _vllm_settings
-from cairn._vllm_slot_messages import Report, agreed
+from cairn._vllm_slot_messages import Report
 from vllm_adapter import adapter_in
 from vllm_driver import BLOCK, DIM, LAYERS, SHAPE, Scheduled, config_of, request_of, roots, table, wave
 from vllm_remote_driver import RemoteEngine
@@ -217,7 +216,7 @@ def test_a_rank_that_fails_to_copy(engine_of, monkeypatch):
     engine = engine_of()
     rank = engine.worker._side
 
-    def fail(source, target):
+    def fail(*copy):
         raise cairn.IoError("not now")
 
     request = request_of("first", PROMPT)
@@ -348,19 +347,6 @@ def test_what_is_left_when_the_engine_stops(engine_of, tmp_path):
             (info,) = store.list_branches(name)[0]
             assert store.get_branch(info.id).kv_lengths == [length]
             assert store.get_branch(info.id).tokens().tolist()[-1] == (7 if name == "first" else 8)
-
-
-def test_ranks_that_disagree_are_refused_by_field(engine_of):
-    engine = engine_of()
-    shake = engine.worker.get_handshake_metadata()
-    assert agreed([shake, dataclasses.replace(shake, rank=1)]) is shake
-    for name, value in (("heads", 7), ("block", 32), ("backend", "other")):
-        other = dataclasses.replace(shake, rank=1, groups=[{**shake.groups[0], name: value}])
-        with pytest.raises(ValueError, match=f"ranks 0 and 1 disagree on {name} of cache group 0: .*{value}"):
-            agreed([shake, other])
-    for name, said in (("groups", "cache groups"), ("described", "rotation"), ("content", "content settings")):
-        with pytest.raises(ValueError, match=f"disagree on {said}"):
-            agreed([shake, dataclasses.replace(shake, rank=1, **{name: [] if name != "content" else "x"})])
 
 
 def test_settings_that_cannot_be_are_refused_by_name(engine_of):

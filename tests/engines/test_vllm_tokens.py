@@ -226,8 +226,8 @@ def test_blocks_on_a_device(exported, monkeypatch, tmp_path):
     engine.close()
 
 
-@pytest.mark.parametrize("name", ["tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size",
-                                  "prefill_context_parallel_size", "data_parallel_size"])
+@pytest.mark.parametrize("name", ["decode_context_parallel_size", "prefill_context_parallel_size",
+                                  "data_parallel_size", "nnodes"])
 def test_a_larger_world_is_refused(exported, monkeypatch, tmp_path, name):
     config, cache = config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE), **{name: 2})
     for role in KVConnectorRole:

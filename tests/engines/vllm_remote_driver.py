@@ -24,9 +24,13 @@ class RemoteEngine(vllm_driver.Engine):
     def __init__(self, config, cache, order="NHD", **extra):
         config.parallel_config.distributed_executor_backend = "mp"
         config.kv_transfer_config.kv_connector_extra_config.update({"shared_memory_bytes": 1 << 20, **extra})
-        super().__init__(config, cache, order)
-        self.scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): sent(self.worker.get_handshake_metadata())})
+        self.begin(config, cache, order)
         self.received, self.bad, self.failed, self.released = set(), set(), set(), set()
+
+    def begin(self, config, cache, order):
+        super().__init__(config, cache, order)
+        self.ranks = [self.worker]
+        self.scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): sent(self.worker.get_handshake_metadata())})
 
     @property
     def transfers(self):
@@ -41,6 +45,14 @@ class RemoteEngine(vllm_driver.Engine):
                                  [*running, *new]))
 
     def rank_step(self, meta, scheduled):
+        """A step of all ranks."""
+        return self.together([self.run_rank(number, meta, scheduled) for number in range(len(self.ranks))])
+
+    def together(self, outputs):
+        (output,) = outputs
+        return output
+
+    def run_rank(self, number, meta, scheduled):
         self.worker.bind_connector_metadata(meta)
         self.forward(scheduled)
         results = self.worker.get_transfer_results(set())

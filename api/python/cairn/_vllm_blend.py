@@ -59,7 +59,7 @@ def options_of(settings, vllm_config, shared):
         options = {**options, "separators": separators(cached_tokenizer_from_config(vllm_config.model_config),
                                                        settings.blend_special_str)}
     try:
-        shared.store.plan_blend(shared.model_of(Weights()), [0], namespace=settings.namespace,
+        shared.store.plan_blend(shared.model_of(Weights()), [0], namespace=settings.kept_in(settings.namespace),
                                 options=options, defaults=settings.blend_defaults)
     except cairn.InvalidArgument as error:
         raise ValueError(f"kv_connector_extra_config: {error}") from error

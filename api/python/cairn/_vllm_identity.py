@@ -15,6 +15,7 @@ from . import _digest
 # A namespace with this at its end is of a generation: of weights that no file holds. It is over when its process is.
 _GENERATION = "@generation:"
 _OF_A_GENERATION = re.compile(_GENERATION + r"([0-9a-f]{32})(#[0-9a-f]{32})?(#blended)?$")
+_DEGREES = "@degrees:"  # At the end of a namespace of KV of one parallel degree.
 _BLENDED = "#blended"  # At the end of a namespace; what a salt puts there has other letters.
 
 
@@ -85,6 +86,11 @@ class Weights:
         return hashlib.sha256("".join(self.generations).encode()).hexdigest()[:32]
 
 
+def of_degrees(name, degrees):
+    """The namespace of KV that engines of these degrees of tensor and pipeline parallel have computed."""
+    return name + _DEGREES + "x".join(map(str, degrees))
+
+
 def namespace_of(name, generation, salt):
     if generation:
         name += _GENERATION + generation
@@ -99,8 +105,8 @@ def blended(namespace):
 
 
 def is_reserved(name):
-    """Whether a namespace of that name could be one that namespace_of() makes of another name."""
-    return "#" in name or _GENERATION in name
+    """Whether a namespace of that name could be one that is made of another name here."""
+    return "#" in name or _GENERATION in name or _DEGREES in name
 
 
 def generation_of(namespace):

@@ -6,7 +6,8 @@ whatever the order in memory is. Where an attention backend keeps to that, a pos
 of V: everything works to the token; so it does on a processor in f32 and f16, where rows have other places
 (_vllm_cpu.py). Where a backend may arrange the bytes inside a block as it likes, a block is an opaque page: its
 bytes are dealt evenly to its positions, and the connector stores and loads whole blocks only. Packing, with all
-that it depends on, is then part of what is compared.
+that it depends on, is then part of what is compared. On a processor each head of a block is packed by itself, and is
+a page of its own, so that ranks with other heads share a store; elsewhere the page is that of a rank.
 
 Of a recurrent layer a block is one state, the one behind some number of tokens. vLLM keeps a state at the ends of some
 blocks (its mode "align"), so ranges are whole blocks too, and end where each recurrent group has a state.
@@ -33,6 +34,7 @@ import cairn
 from . import _vllm_content as content
 from . import _vllm_cpu as cpu
 from . import _vllm_identity as identity
+from ._vllm_shares import refuse_parallel, share_of
 
 # Attention backends that leave rows where the tensor's strides say. All others get opaque blocks.
 TOKEN_MAJOR = {"FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION"}
@@ -42,7 +44,7 @@ NULL_BLOCK = 0  # In a table: positions that a window has left behind.
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A cache group of vLLM."""
+    """A cache group of vLLM, as much of it as a rank holds, or all."""
 
     index: int  # Of vLLM and of the ModelSpec.
     layers: tuple[str, ...]
@@ -52,9 +54,16 @@ class Group:
     packed: bool
     backend: str
     planes: tuple[tuple[str, str, int], ...]  # (name, role, elements of a row, packed: bytes), in the row's order.
-    heads: int
+    heads: int  # Of each plane. Where a whole block is packed, that is one.
     dtype: str
     spec: cairn.LayerGroup
+    form: str  # Belongs to the cache's dtype: how blocks are divided.
+    first_head: int  # The first one's number
+    all_heads: int  # among those of all ranks.
+
+    def whole(self, spec):
+        """The same of all ranks. spec: of all layers and heads."""
+        return dataclasses.replace(self, spec=spec, heads=self.all_heads, first_head=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,13 +110,17 @@ class Layout:
 
 def groups_of(vllm_config, kv_cache_config):
     """Needs the model's layers: only the process that has them knows."""
+    for index, group in enumerate(kv_cache_config.kv_cache_groups):
+        if not group.layer_names:
+            raise ValueError(f"CairnConnector: rank {vllm_config.parallel_config.rank} has no layer of cache group {index}; "
+                             "each stage of pipeline_parallel_size needs one")
     return tuple(_group(vllm_config, index, tuple(group.layer_names), group.kv_cache_spec)
                  for index, group in enumerate(kv_cache_config.kv_cache_groups))
 
 
 def layout_of(vllm_config, groups, settings, digests):
-    # Stores have been written with blocks of a processor as pages, which are of another model.
-    form = " in rows" if any(group.backend == CPU and not group.packed for group in groups) else ""
+    # Stores have been written with blocks of a processor as pages of all heads, which are of another model.
+    form = "".join(sorted({group.form for group in groups}))
     return Layout(groups, identity.identity_of(vllm_config, settings, digests, form), content.settings_of(vllm_config))
 
 
@@ -130,30 +143,36 @@ def _backend_of(vllm_config, index, layers):
 
 def _attention(vllm_config, index, layers, spec, backend):
     dtype = str(spec.dtype).removeprefix("torch.")
-    packed = spec.kv_quant_mode != KVQuantMode.NONE or spec.tokens_per_state != 1 or not (
-        backend in TOKEN_MAJOR or backend == CPU and cpu.has_rows(spec, vllm_config.cache_config.cache_dtype))
+    cache_dtype = vllm_config.cache_config.cache_dtype
+    plain = spec.kv_quant_mode == KVQuantMode.NONE and spec.tokens_per_state == 1
+    rows = plain and (backend in TOKEN_MAJOR or backend == CPU and cpu.has_rows(spec, cache_dtype))
+    by_head = plain and not rows and backend == CPU and cpu.packs_by_head(spec, cache_dtype)
+    share = share_of(vllm_config, index, layers, spec)
     window = getattr(spec, "sliding_window", None) or 0
     item = spec.dtype.itemsize
-    if packed:
-        planes = (("page", "opaque", spec.page_size_bytes // spec.block_size),)
-        cairn_planes = [cairn.Plane("page", role="opaque", row_bytes=planes[0][2], dtype="opaque")]
-    else:
+    if rows:
+        form = " in rows" if backend == CPU else ""
         if isinstance(spec, MLAAttentionSpec):
             planes = (("latent", "latent", spec.state_content_size_bytes // item),)
         else:
             planes = (("k", "key", spec.head_size), ("v", "value", spec.head_size_v))
-        cairn_planes = [cairn.Plane(name, role=role, heads=spec.num_heads, row_bytes=elements * item, dtype=dtype)
-                        for name, role, elements in planes]
-    retention = cairn.Retention("window", window=window) if window else cairn.Retention()
+    else:
+        share = share if by_head else share.as_page()
+        form = " in pages of heads" if by_head else f" in pages of {share.all} ranks" if share.all > 1 else ""
+        planes = (("page", "opaque", spec.page_size_bytes // spec.block_size // share.heads),)
+    cairn_planes = [cairn.Plane(name, role=role, heads=share.heads, row_bytes=width * (item if rows else 1),
+                                dtype=dtype if rows else "opaque") for name, role, width in planes]
     layer_group = cairn.LayerGroup(
-        f"{'window' if window else 'attention'}-{index}", layers=len(layers), planes=cairn_planes, retention=retention,
-        packing=_packing(vllm_config, backend, spec, dtype) if packed else "")
-    return Group(index, layers, spec.block_size, window, False, packed, backend, planes, spec.num_heads, dtype,
-                 layer_group)
+        f"{'window' if window else 'attention'}-{index}", layers=len(layers), planes=cairn_planes,
+        retention=cairn.Retention("window", window=window) if window else cairn.Retention(),
+        packing="" if rows else _packing(vllm_config, backend, spec, dtype, by_head))
+    return Group(index, layers, spec.block_size, window, False, not rows, backend, planes, share.heads, dtype, layer_group,
+                 form, share.first, share.all)
 
 
 def _recurrent(vllm_config, index, layers, spec, backend):
     """A block is a layer's state, or several: of a convolution and of a recurrence, say."""
+    refuse_parallel(vllm_config, f"cache group {index} is recurrent")
     if spec.mamba_cache_mode != "align":
         raise ValueError(
             f"CairnConnector: cache group {index} is recurrent, and vLLM keeps no states of it at the ends of blocks "
@@ -171,17 +190,19 @@ def _recurrent(vllm_config, index, layers, spec, backend):
         f"recurrent-{index}", layers=len(layers), retention=cairn.Retention("checkpoint"),
         planes=[cairn.Plane(name, role=role, row_bytes=bytes_, dtype="opaque") for name, role, bytes_ in planes],
         packing=f"vllm {vllm.__version__} {backend} {processor} {spec.block_size}")
-    return Group(index, layers, spec.block_size, 0, True, True, backend, planes, 1, "opaque", layer_group)
+    return Group(index, layers, spec.block_size, 0, True, True, backend, planes, 1, "opaque", layer_group, "",
+                 0, 1)
 
 
-def _packing(vllm_config, backend, spec, dtype):
-    """All that the bytes inside a block depend on, as far as anybody has written it down: so the version, too."""
+def _packing(vllm_config, backend, spec, dtype, by_head):
+    """All that the bytes of a page depend on, as far as anybody has written it down: so the version, too."""
     words = [f"vllm {vllm.__version__}", backend]
     if backend == CPU:
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
         words.append(_get_attn_isa(spec.dtype, spec.block_size, spec.head_size, vllm_config.cache_config.cache_dtype))
         words.append(torch.backends.cpu.get_cpu_capability())
-    words += [dtype, spec.kv_quant_mode.name, f"{spec.num_heads}x{spec.head_size}", str(spec.block_size)]
+    heads = "a head of " if by_head else f"{spec.num_heads}x"
+    words += [dtype, spec.kv_quant_mode.name, f"{heads}{spec.head_size}", str(spec.block_size)]
     return " ".join(words)
 
 
@@ -195,7 +216,7 @@ class Pool:
         spec = layout.spec()
         for group in layout.groups:
             layers = [tensors[name] for name in group.layers]
-            self._held.append(cairn.KvTensors(spec, _planes_of(group, layers), _axes(group), group=group.index))
+            self._held.append(cairn.KvTensors(spec, _planes_of(group, layers), "BHTR", group=group.index))
             # A backend may take blocks that are smaller than those of the tables.
             self._split.append(group.block // self._held[-1].tokens_per_block)
             for name in group.layers:
@@ -256,17 +277,13 @@ def _first_present(table, end, block):
     return at * block
 
 
-def _axes(group):
-    return "BTR" if group.packed else "BHTR"
-
-
 def _planes_of(group, layers):
     tensors = []
     for name, tensor in zip(group.layers, layers):
         if tensor.dim() != 4 or group.block % tensor.shape[2] != 0:
             raise ValueError(f"CairnConnector: the cache of {name} has the shape {tuple(tensor.shape)}; "
                              f"[blocks, heads, tokens, elements] with blocks of {group.block} tokens is expected")
-        of_row = _pages(name, tensor) if group.packed else tensor
+        of_row = _pages(name, tensor, group.heads) if group.packed else tensor
         if of_row.shape[-1] != sum(width for _, _, width in group.planes):
             raise ValueError(f"CairnConnector: the rows of {name} have {of_row.shape[-1]} "
                              f"{'bytes' if group.packed else 'elements'}, not "
@@ -281,10 +298,10 @@ def _planes_of(group, layers):
     return tensors
 
 
-def _pages(name, tensor):
-    """The same memory as [block][token][byte]."""
+def _pages(name, tensor, heads):
+    """The same memory as [block][head][token][byte]."""
     if not tensor[0].is_contiguous():
         raise ValueError(f"CairnConnector: blocks of {name} are not contiguous, strides {tensor.stride()}")
     pages = tensor.flatten(1).view(torch.uint8) if tensor.is_contiguous() else \
         tensor.as_strided((tensor.shape[0], tensor[0].numel()), (tensor.stride(0), 1)).view(torch.uint8)
-    return pages.unflatten(1, (tensor.shape[2], -1))
+    return pages.unflatten(1, (heads, tensor.shape[2], -1))

@@ -11,8 +11,9 @@ import torch
 from . import _vllm_rotary
 from ._errors import described
 from ._vllm_layout import NULL_BLOCK, Pool, groups_of
+from ._vllm_ranks import layout_of_all, layout_of_rank, spec_of_rank
 from ._vllm_slot_memory import SlotMemory, SlotShape
-from ._vllm_slot_messages import Handshake, Report, Reports, layout_of_rank
+from ._vllm_slot_messages import Handshake, Report, Reports
 
 
 class RankSide:
@@ -20,8 +21,10 @@ class RankSide:
         self.rank = vllm_config.parallel_config.rank
         self.layout = layout_of_rank(groups_of(vllm_config, kv_cache_config), content)
         self.shake = Handshake.of(self.rank, self.layout, _vllm_rotary.described(vllm_config, self.layout))
-        self.pool = self.copier = None
+        self.pool = None
         self.area = self.memory = None  # Not mapped yet.
+        self.load_copier = self.save_copier = None  # Between blocks of this rank and slots, which have all layers and heads.
+        self.saves = set()  # Numbers of the cache groups that this rank saves.
         self.why = ""  # Why it never will be.
         self.reports = Reports()
         self.failed_parts = {}  # Request -> blocks that were not loaded, of loads that go on.
@@ -30,8 +33,7 @@ class RankSide:
 
     def register(self, tensors):
         self.pool = Pool(self.layout, tensors)
-        gpus = [cairn.Gpu.open(self.pool.device.index)] if self.pool.device.type == "cuda" else []
-        self.copier = cairn.KvCopier(self.layout.spec(), self.layout.spec(), gpus=gpus)
+        self.gpus = [cairn.Gpu.open(self.pool.device.index)] if self.pool.device.type == "cuda" else []
 
     def start_loads(self, meta):
         self._map(meta)
@@ -58,16 +60,17 @@ class RankSide:
             self._copy(copy, self._save)
 
     def _load(self, copy):
-        self._copy_rows(self.memory.view(copy.slot, copy.first, copy.rows), self.pool.of_rows(copy.rows))
+        self._copy_rows(self.load_copier, self.memory.view(copy.slot, copy.first, copy.rows), self.pool.of_rows(copy.rows))
 
     def _save(self, copy):
-        if copy.rows:  # A window may have left all of them behind.
-            self._copy_rows(self.pool.of_rows(copy.rows), self.memory.view(copy.slot, copy.first, copy.rows))
+        rows = [one for one in copy.rows if one.group in self.saves]
+        if rows:  # A window may have left all of them behind, and another rank may save them.
+            self._copy_rows(self.save_copier, self.pool.of_rows(rows), self.memory.view(copy.slot, copy.first, rows))
 
-    def _copy_rows(self, source, target):
+    def _copy_rows(self, copier, source, target):
         """Of CUDA memory: behind what the current stream was given so far."""
         event = torch.cuda.current_stream().record_event() if self.pool.device.type == "cuda" else None
-        self.copier.copy(source, target, gpu_ready=0 if event is None else event.cuda_event)
+        copier.copy(source, target, gpu_ready=0 if event is None else event.cuda_event)
 
     def _copy(self, copy, call):
         """Whether it was copied, as is reported."""
@@ -86,7 +89,12 @@ class RankSide:
             return
         try:
             self.area = cairn.SharedMemory.map(meta.address)
-            self.memory = SlotMemory(self.layout, SlotShape(meta.slot_bytes, meta.capacity), self.area.bytes)
+            places = meta.places[self.rank]
+            whole, part = layout_of_all(self.layout, places), spec_of_rank(self.layout, places)
+            self.memory = SlotMemory(whole, SlotShape(meta.slot_bytes, meta.capacity), self.area.bytes)
+            self.load_copier = cairn.KvCopier(whole.spec(), part, gpus=self.gpus)
+            self.save_copier = cairn.KvCopier(part, whole.spec(), gpus=self.gpus)
+            self.saves = {group.index for group, place in zip(self.layout.groups, places) if place.saves}
         except cairn.Error as error:
             self.why = described(error)
             self.reports.refused[self.rank] = self.why

@@ -26,12 +26,12 @@ class Ending:
 
 
 class RemoteScheduler(SchedulerSide):
-    """`area` is a cairn.SharedMemory, cut as `shape` says; `ranks`: their number."""
+    """`area` is a cairn.SharedMemory, cut as `shape` says; `places`: of each rank, as in SlotStep."""
 
-    def __init__(self, engine, layout, transfer, options, length_max, area, shape, ranks):
+    def __init__(self, engine, layout, transfer, options, length_max, area, shape, places):
         super().__init__(engine, layout, transfer, options, length_max)
-        self.area, self.shape, self.ranks = area, shape, ranks
-        self.transfers = Transfers(layout, shape, area.bytes, ranks, self._load_ended, self.shared.held.failed)
+        self.area, self.shape, self.places = area, shape, places
+        self.transfers = Transfers(layout, shape, area.bytes, len(places), self._load_ended, self.shared.held.failed)
         self.ending = {}  # By request.
         self.off = False  # A rank does without the area.
         self.given_up = 0  # Holds, since take_stats().
@@ -52,7 +52,7 @@ class RemoteScheduler(SchedulerSide):
             self.transfers.load(start, self.sequences[start.request_id].check_weights)
 
     def step(self, output):
-        meta = SlotStep(self.area.address, self.shape.slot_bytes, self.shape.capacity)
+        meta = SlotStep(self.area.address, self.shape.slot_bytes, self.shape.capacity, self.places)
         idle = output.total_num_scheduled_tokens == 0 and not self.ending
         meta.loads, meta.over = self.transfers.tell(IDLE_SECONDS if idle else 0)
         if self.saves and not self.off:

@@ -125,7 +125,7 @@ def _check_namespace(name, settings):
     """Of names that salts and generations have none may be given: else one tenant could name another's."""
     _check_name("namespace", name, NAMESPACE_BYTES_MAX)
     if is_reserved(name):
-        raise Refused(f"namespace: {name!r} has '#' or '@generation:' in it, which are the connector's own")
+        raise Refused(f"namespace: {name!r} has '#', '@generation:' or '@degrees:' in it, which are the connector's own")
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in settings.allow_namespaces):
         raise Refused(f"namespace: {name!r} is not allowed here; kv_connector_extra_config 'allow_namespaces' lists "
                       "those that are")

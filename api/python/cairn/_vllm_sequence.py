@@ -2,6 +2,7 @@
 """A request in the store: a branch that begins with what others have stored, and grows with what is computed."""
 
 import dataclasses
+import json
 import logging
 import struct
 from typing import Any
@@ -13,6 +14,7 @@ logger = logging.getLogger("vllm.cairn")  # vLLM's own handlers show it.
 # Shorter prefixes are never found (cairn/find.h), so nothing is kept of shorter requests. Where fewer tokens lack
 # their KV, it is stored with the tokens again.
 FOUND_FROM = 64
+DEGREES = "application/x-cairn-vllm-degrees+json"  # Metadata behind KV of several ranks.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +155,7 @@ class Sequence:
                 durability=durability)
         spans = self.content.within(self.length, self.length + len(tokens))
         self.length = self.branch.append(tokens, kv, sampler=self._sampler(drawn), spans=spans, durability=durability,
+                                         metadata=self._degrees(kv),
                                          exact=self.exact is None or self.length < self.exact,
                                          expected_length=self.length, gpu_ready=gpu_ready)
 
@@ -193,6 +196,14 @@ class Sequence:
         end = min(branch.kv_lengths)
         return end <= self.length and self.branch.tokens(0, end).tolist() == branch.tokens(0, end).tolist() \
             and self.branch.spans(0, end) == branch.spans(0, end)
+
+    def _degrees(self, kv):
+        """Says of KV of several ranks how many, and from where on it is theirs. None: of one rank, or there is no KV."""
+        tensor, pipeline = self.settings.degrees
+        if kv is None or (tensor, pipeline) == (1, 1):
+            return None
+        said = {"begin": self.length, "tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
+        return cairn.Metadata(json.dumps(said, separators=(",", ":")).encode(), DEGREES)
 
     def _sampler(self, drawn):
         """vLLM draws from a generator of the request's seed, which so many draws have advanced."""

@@ -17,7 +17,7 @@ from . import _earlier
 from ._digest import Digests
 from ._held import Held
 from ._vllm_adapters import Adapters
-from ._vllm_identity import Weights, blended, generation_of, namespace_of, new_generation
+from ._vllm_identity import Weights, blended, generation_of, namespace_of, new_generation, of_degrees
 from ._vllm_sequence import Place, logger
 from ._vllm_unsound import Unsound
 
@@ -51,16 +51,18 @@ class Settings:
     allow_pinned: bool = False
     shared_memory_bytes: int = SHARED_BYTES
     hold_seconds: float = HOLD_SECONDS
+    same_degree: bool = False
     enable_blending: bool = False
     keep_blended: bool = False
     blend_defaults: str = "cairn"
     blend_special_str: str = ""
     blend: dict[str, Any] = dataclasses.field(default_factory=dict)  # Options of plans, by any of their names.
+    degrees: tuple[int, int] = (1, 1)  # Of tensor and pipeline parallel.
 
     @classmethod
-    def of(cls, extra, blends=False):
+    def of(cls, extra, blends=False, degrees=(1, 1)):
         """blends: whether blending is on where `extra` does not say."""
-        known = {field.name for field in dataclasses.fields(cls)} - {"blend"}
+        known = {field.name for field in dataclasses.fields(cls)} - {"blend", "degrees"}
         options = {name: value for name, value in extra.items() if name not in known}
         extra = {name: value for name, value in extra.items() if name in known}
         extra.setdefault("enable_blending", blends)
@@ -71,7 +73,7 @@ class Settings:
         patterns = extra.get("allow_namespaces", [])
         if not isinstance(patterns, list) or not all(isinstance(one, str) for one in patterns):
             raise ValueError(f"kv_connector_extra_config: 'allow_namespaces' is {patterns!r}, not a list of names")
-        for name in ("allow_pinned", "enable_blending", "keep_blended"):
+        for name in ("allow_pinned", "same_degree", "enable_blending", "keep_blended"):
             if not isinstance(extra.get(name, False), bool):
                 raise ValueError(f"kv_connector_extra_config: {name!r} is neither true nor false")
         shared, hold = extra.get("shared_memory_bytes", 1), extra.get("hold_seconds", 1)
@@ -83,7 +85,11 @@ class Settings:
             raise ValueError(f"kv_connector_extra_config: 'blend_defaults' is none of {', '.join(BLEND_DEFAULTS)}")
         if not isinstance(extra.get("blend_special_str", ""), str):
             raise ValueError("kv_connector_extra_config: 'blend_special_str' is no text")
-        return cls(**extra, blend=options)
+        return cls(**extra, blend=options, degrees=degrees)
+
+    def kept_in(self, name):
+        """The namespace where KV of the namespace `name` is kept and found."""
+        return of_degrees(name, self.degrees) if self.same_degree else name
 
 
 def _check_blend_option(name, value, known):
@@ -98,13 +104,17 @@ def _check_blend_option(name, value, known):
                          "blending (docs/blend.md)") from error
 
 
+def degrees_of(parallel):
+    return parallel.tensor_parallel_size, parallel.pipeline_parallel_size
+
+
 def is_remote(parallel):
     """Whether the model runs in another process than the scheduler. ValueError names what is not supported."""
-    for name in ("tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size",
-                 "prefill_context_parallel_size", "data_parallel_size"):
+    for name in ("decode_context_parallel_size", "prefill_context_parallel_size", "data_parallel_size", "nnodes"):
         size = getattr(parallel, name, 1)
         if size != 1:
-            raise ValueError(f"CairnConnector: {name} is {size}; only 1 is supported")
+            raise ValueError(f"CairnConnector: {name} is {size}; only 1 is supported"
+                             f"{', and no ranks on other hosts' if name == 'nnodes' else ''}")
     backend = parallel.distributed_executor_backend
     if backend not in ("uni", "mp"):
         raise ValueError(f"CairnConnector: distributed_executor_backend is {backend!r}; only 'uni' and 'mp' are supported")
@@ -138,7 +148,7 @@ class Engine:
     def place_of(self, weights, salt, control):
         """Where state of these weights is kept, for a request with this Control."""
         name = self.shared.settings.namespace if control.namespace is None else control.namespace
-        documents = namespace_of(name, weights.generation, salt)
+        documents = namespace_of(self.shared.settings.kept_in(name), weights.generation, salt)
         namespace = blended(documents) if control.blend else documents
         passing = bool(weights.generation)
         keep = control.keep(self.shared.passing_keep if passing else self.shared.keep, passing)
@@ -167,6 +177,7 @@ class Shared:
 
     def __init__(self, settings, remote=False):
         self.settings, self.remote = settings, remote
+        self._namespace = settings.kept_in(settings.namespace)
         options = {"create_if_missing": True, **settings.options}
         if current_platform.is_cuda() and not remote:
             options["gpus"] = [cairn.Gpu.open(torch.cuda.current_device())]
@@ -190,9 +201,9 @@ class Shared:
         """Behind each opening: handles of an earlier one are of no use."""
         self._models, self._with_chunks = {}, set()
         if self._policy is not None:
-            store.set_namespace(self.settings.namespace, self._policy)
+            store.set_namespace(self._namespace, self._policy)
         elif self.settings.enable_blending:
-            self._index_chunks(store, self.settings.namespace)
+            self._index_chunks(store, self._namespace)
         if not self._swept:
             self._swept = True
             self._drop_generations(store, None)  # Those of earlier processes are over.
@@ -232,7 +243,7 @@ class Shared:
     def index_chunks(self, namespace):
         """Has chunks indexed of a namespace that is about to get its first branch. Not earlier: one with a policy stays
         for ever."""
-        if namespace not in self._with_chunks and namespace != self.settings.namespace:
+        if namespace not in self._with_chunks and namespace != self._namespace:
             self._index_chunks(self.store, namespace)
             self._with_chunks.add(namespace)
 

@@ -2,7 +2,7 @@
 """How the KV of some positions lies in a slot of shared memory: alike in the scheduler's process and in each rank.
 
 Each layer and plane of a group has rows for `capacity` positions, head by head, one behind the other; a recurrent layer
-has one state. So a rank that has some of the heads has its rows together.
+has one state. Layers and heads are those of all ranks, so the rows of a rank that has some of the heads lie together.
 """
 
 import dataclasses
@@ -61,11 +61,11 @@ class SlotMemory:
         held, at = [], 0
         for group in self.layout.groups:
             planes = []
-            for _ in group.layers:
+            for _ in range(group.spec.layers):
                 for shape, dtype, size in _planes_of(group, self.shape.capacity):
                     planes.append(memory[at:at + size].view(dtype).view(shape))
                     at += _aligned(size)
-            held.append(cairn.KvTensors(self.spec, planes, "TR" if group.packed else "HTR", group=group.index))
+            held.append(cairn.KvTensors(self.spec, planes, "HTR", group=group.index))
         return held
 
 
@@ -74,12 +74,11 @@ def _planes_of(group, capacity):
     tokens = 1 if group.recurrent else capacity
     for _, _, width in group.planes:
         dtype = torch.uint8 if group.packed else getattr(torch, group.dtype)
-        shape = (tokens, width) if group.packed else (group.heads, tokens, width)
-        yield shape, dtype, group.heads * tokens * width * dtype.itemsize if not group.packed else tokens * width
+        yield (group.heads, tokens, width), dtype, group.heads * tokens * width * dtype.itemsize
 
 
 def _bytes_of(layout, capacity):
-    return sum(len(group.layers) * sum(_aligned(size) for _, _, size in _planes_of(group, capacity))
+    return sum(group.spec.layers * sum(_aligned(size) for _, _, size in _planes_of(group, capacity))
                for group in layout.groups)
 
 

@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 import cairn
 
-from ._vllm_layout import Group, Layout, Rows
+from ._vllm_layout import Group, Rows
 
 # What the binding's values are made of; each is a property and an argument of the same name.
 _FIELDS = {
@@ -57,36 +57,15 @@ class Handshake(KVConnectorHandshakeMetadata):
                    "spec": plain(group.spec)} for group in layout.groups]
         return cls(rank, groups, [plain(group.spec) for group in described.groups], layout.content)
 
-    def layout_groups(self):
-        return tuple(Group(**{**group, "spec": unplain(group["spec"])}) for group in self.groups)
 
-    def described_specs(self):
-        return [unplain(spec) for spec in self.described]
+@dataclasses.dataclass
+class Place:
+    """Where the layers of a rank's cache group are among those of all ranks. saves: its heads are not those of a rank
+    before it, which saves them for both."""
 
-
-def agreed(shakes):
-    """The Handshake that all ranks agree on. ValueError names the first field in which two of them differ."""
-    first = shakes[0]
-    for other in shakes[1:]:
-        for index, (ours, theirs) in enumerate(zip(first.groups, other.groups)):
-            for name in ours:
-                if ours[name] != theirs[name]:
-                    _disagree(first, other, f"{name} of cache group {index}", ours[name], theirs[name])
-        for name, ours, theirs in (("cache groups", len(first.groups), len(other.groups)),
-                                   ("rotation", first.described, other.described),
-                                   ("content settings", first.content, other.content)):
-            if ours != theirs:
-                _disagree(first, other, name, ours, theirs)
-    return first
-
-
-def _disagree(first, other, name, ours, theirs):
-    raise ValueError(f"CairnConnector: ranks {first.rank} and {other.rank} disagree on {name}: {ours!r}, {theirs!r}")
-
-
-def layout_of_rank(groups, content):
-    """A Layout for copies between slots and blocks, which no identity belongs to."""
-    return Layout(groups, cairn.ModelIdentity("rank"), content)
+    layers: int  # Of all.
+    first_layer: int
+    saves: bool
 
 
 @dataclasses.dataclass
@@ -115,11 +94,12 @@ class Over:
 
 @dataclasses.dataclass
 class SlotStep(KVConnectorMetadata):
-    """address: of the area; capacity: tokens of a slot."""
+    """address: of the area; capacity: tokens of a slot; places: of each rank, one for each cache group."""
 
     address: str
     slot_bytes: int
     capacity: int
+    places: dict[int, list[Place]]
     loads: list[Copy] = dataclasses.field(default_factory=list)
     saves: list[Copy] = dataclasses.field(default_factory=list)
     over: list[Over] = dataclasses.field(default_factory=list)

@@ -29,10 +29,10 @@ from ._vllm_content import settings_of as content_settings_of
 from ._vllm_layout import groups_of, layout_of
 from ._vllm_metrics import PromMetrics, Stats
 from ._vllm_rank import RankSide
+from ._vllm_ranks import Ranks
 from ._vllm_remote import RemoteScheduler
 from ._vllm_scheduler import SchedulerSide
 from ._vllm_slot_memory import SlotShape
-from ._vllm_slot_messages import agreed
 from ._vllm_stages import BlendLLM, Stages
 from ._vllm_tier import CairnTier
 from ._vllm_worker import WorkerSide
@@ -58,6 +58,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
                       than its own. All who may send requests may then read KV of each of them.
       allow_pinned    whether a request may pin its KV, which no eviction takes (default false).
       shared_memory_bytes  where the worker is another process: of the memory through which KV goes (default 256 MiB).
+      same_degree     whether KV is found that was computed at these sizes of tensor and pipeline parallel only (default
+                      false: of all; its values differ by rounding).
       hold_seconds    how long blocks of a request that is over are held there until they were copied (default 30).
       model           the model's name instead of the last part of its path.
       weights_digest  what tells its weights apart, instead of a digest of config and files. Required where
@@ -70,10 +72,10 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
       keep_blended    whether KV of a blended request is kept, marked as approximate, so that its conversation goes on
                       from there (default false: its ids alone).
 
-    Raises ValueError naming what is not supported: more than one rank, an executor but 'uni' and 'mp', a kind of cache
-    group, recurrent groups without vLLM's prefix caching, an unknown field, blending without prefix caching or of keys
-    that cannot be turned; and cairn.ModelMismatch naming the field, where the store knows a model of the same identity
-    with other shapes.
+    Raises ValueError naming what is not supported: context and data parallel, ranks on other hosts, an executor but 'uni'
+    and 'mp', a kind of cache group, recurrent groups with more than one rank or without vLLM's prefix caching, ranks that
+    disagree on a field, an unknown field, blending without prefix caching or of keys that cannot be turned; and
+    cairn.ModelMismatch naming the field, where the store knows a model of the same identity with other shapes.
 
     A request may say how its KV is kept, and where, with kv_transfer_params (cairn/_vllm_request.py). What is refused
     is named in the kv_transfer_params of the answer, {"cairn": {"refused": why}}, and the request does without Cairn.
@@ -106,7 +108,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
 
     def _begin(self, vllm_config, role, kv_cache_config):
         remote = _settings.is_remote(vllm_config.parallel_config)
-        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config, self._blends)
+        settings = _settings.Settings.of(self._kv_transfer_config.kv_connector_extra_config, self._blends,
+                                         _settings.degrees_of(vllm_config.parallel_config))
         if remote and role == KVConnectorRole.WORKER:
             self._side = RankSide(vllm_config, kv_cache_config, content_settings_of(vllm_config))
             return
@@ -161,17 +164,16 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     def get_handshake_metadata(self):
         return self._side.shake if isinstance(self._side, RankSide) else None
 
-    def set_xfer_handshake_metadata(self, metadata):
+    def set_xfer_handshake_metadata_pp_aware(self, metadata):
         if self._side is not None:
             return  # In one process nobody has anything to say.
         with self._refusing():
-            shake = agreed(list(metadata.values()))
-            specs = shake.described_specs()
-            layout, engine = self._described(shake.layout_groups(), lambda plain: plain.described(specs))
+            ranks = Ranks.of(metadata)
+            layout, engine = self._described(ranks.groups, lambda plain: plain.described(ranks.described))
             settings = self._shared.settings
             shape = SlotShape.of(layout, settings.shared_memory_bytes)
             area = SharedMemory.create(settings.path, settings.shared_memory_bytes)
-            self._side = RemoteScheduler(engine, layout, *self._of_scheduler(), area, shape, len(metadata))
+            self._side = RemoteScheduler(engine, layout, *self._of_scheduler(), area, shape, ranks.places)
 
     # The scheduler's.
 
