@@ -117,10 +117,11 @@ class Runs:
             (branch,) = branches(store, damaged)
             spec = store.models()[0].spec
             (group,) = spec.groups
-            rows = [numpy.zeros((1, group.planes[0].row_bytes), numpy.uint8) for _ in range(group.layers)]
+            page = group.planes[0]
+            rows = [numpy.zeros((1, page.heads, page.row_bytes), numpy.uint8) for _ in range(group.layers)]
             middle = whole(len(damaged) // 2)
-            branch.restore(cairn.KvView.of(spec, rows, "TR", position=middle), begin=middle, end=middle + 1)
-            row = rows[1].tobytes()
+            branch.restore(cairn.KvView.of(spec, rows, "THR", position=middle), begin=middle, end=middle + 1)
+            row = rows[1][0, 0].tobytes()
         turned = 0
         for file in self.store.glob("log/*.log"):
             data = bytearray(file.read_bytes())

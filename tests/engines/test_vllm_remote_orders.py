@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Property: whatever the order in which requests come, are computed, end, are aborted, and whatever copies and restores
-fail, all slots come back, all blocks are freed once nobody touches them, and what is loaded is what the model has.
-Method: vllm_remote_driver.py under a model of vLLM's scheduler with two steps in flight, which gives freed blocks to
-others at once; random orders from seeds."""
+"""Property: whatever the order in which requests come, are computed, end, are aborted, in which ranks do what they are
+told, and whatever copies and restores fail, all slots come back, all blocks are freed once nobody touches them, what is
+loaded is what the model has, no append lacks a rank, and no slot is read before all of it was written.
+Method: vllm_remote_driver.py and vllm_ranks_driver.py under a model of vLLM's scheduler with two steps in flight, which
+gives freed blocks to others at once; random orders from seeds."""
 
 import collections
 import dataclasses
@@ -16,6 +17,7 @@ from vllm.v1.request import RequestStatus
 
 import cairn
 from vllm_driver import BLOCK, BLOCKS, SHAPE, Scheduled, config_of, request_of, seen
+from vllm_ranks_driver import RanksEngine
 from vllm_remote_driver import RemoteEngine, sent
 
 TABLE = 6  # Blocks of a request.
@@ -29,6 +31,13 @@ class Running:
     tables: tuple
     loading: bool
     in_flight: int = 0
+
+
+@dataclasses.dataclass
+class Step:
+    meta: Any
+    scheduled: list
+    outputs: list  # Of each rank; None: it has not done it yet.
 
 
 class Scheduler:
@@ -66,13 +75,24 @@ class Scheduler:
             one.in_flight = count
             scheduled.append(Scheduled(name, done, count, one.tables, seen(one.request)[:done + count]))
         meta = sent(self.engine.scheduler.build_connector_meta(self.engine.output_of(scheduled, [])))
-        self.queue.append((meta, scheduled))
+        self.queue.append(Step(meta, scheduled, [None] * len(self.engine.workers)))
+
+    def work(self, number):
+        """A rank does the first step that it has not done."""
+        for step in self.queue:
+            if step.outputs[number] is None:
+                step.outputs[number] = self.engine.run_rank(number, step.meta, step.scheduled)
+                return
 
     def process(self):
-        meta, scheduled = self.queue.popleft()
+        """The first step's output comes back."""
+        while None in self.queue[0].outputs:
+            self.work(self.draw.randrange(len(self.engine.workers)))
+        step = self.queue.popleft()
+        scheduled = step.scheduled
         before = self.engine.bad, self.engine.received, self.engine.released
         self.engine.bad, self.engine.received, self.engine.released = set(), set(), set()
-        self.engine.give(self.engine.rank_step(meta, scheduled))
+        self.engine.give(self.engine.together(step.outputs))
         for one in scheduled:
             running = self.running.get(one.name)
             if running is not None:
@@ -86,7 +106,7 @@ class Scheduler:
             self._free(*self.held.pop(name))
         self.engine.bad, self.engine.received, self.engine.released = (
             old | new for old, new in zip(before, (self.engine.bad, self.engine.received, self.engine.released)))
-        names = {one.name for _, some in self.queue for one in some}
+        names = {one.name for step in self.queue for one in step.scheduled}
         for name, blocks in self.deferred:
             if name not in names:
                 self.free |= set(blocks)
@@ -128,17 +148,56 @@ class Scheduler:
 
     def _free(self, name, blocks):
         """Behind the steps in flight that compute them, and no later."""
-        if any(one.name == name for _, some in self.queue for one in some):
+        if any(one.name == name for step in self.queue for one in step.scheduled):
             self.deferred.append((name, blocks))
         else:
             self.free |= set(blocks)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_orders(exported, monkeypatch, tmp_path, seed):
-    engine = RemoteEngine(*config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE)),
-                          shared_memory_bytes=AREA)
-    vllm, faults = Scheduler(engine, seed), random.Random(seed)
+class Watch:
+    """Which ranks have copied rows of which use into its slot, and which uses have their rows from the store."""
+
+    def __init__(self, engine, monkeypatch):
+        self.engine, self.copied, self.appends, self.loads = engine, collections.defaultdict(set), 0, 0
+        transfers = engine.transfers
+        self.append, self.restored = transfers._append, transfers._restored
+        self.written = set()
+        monkeypatch.setattr(transfers, "_append", self.check_append)
+        monkeypatch.setattr(transfers, "_restored", self.note_restored)
+
+    def check_append(self, saving):
+        for part in saving.parts if saving.copied else ():
+            self.appends += 1
+            assert self.copied[part.use.slot, part.use.number] == set(range(len(self.engine.workers))), "an append lacks a rank"
+        self.append(saving)
+
+    def note_restored(self, part):
+        copies = self.restored(part)
+        self.written.update((copy.slot, copy.use) for copy in copies)
+        return copies
+
+    def of_rank(self, number, side, monkeypatch):
+        save, load = side._save, side._load
+
+        def note_save(copy):
+            save(copy)
+            self.copied[copy.slot, copy.use].add(number)
+
+        def check_load(copy):
+            self.loads += 1
+            assert (copy.slot, copy.use) in self.written, "a slot is read that nobody has written"
+            load(copy)
+
+        monkeypatch.setattr(side, "_save", note_save)
+        monkeypatch.setattr(side, "_load", check_load)
+
+
+@pytest.mark.parametrize("degrees, seed", [((1, 1), 0), ((1, 1), 1), ((1, 1), 2), ((2, 1), 3), ((2, 1), 4), ((1, 2), 5)])
+def test_orders(exported, monkeypatch, tmp_path, degrees, seed):
+    config, cache = config_of(exported, monkeypatch, tmp_path / "store", FullAttentionSpec(**SHAPE))
+    engine = RemoteEngine(config, cache, shared_memory_bytes=AREA) if degrees == (1, 1) else \
+        RanksEngine(config, cache, *degrees, shared_memory_bytes=AREA)
+    vllm, faults, watch = Scheduler(engine, seed), random.Random(seed), Watch(engine, monkeypatch)
 
     def sometimes(call, share):
         def run(*arguments):
@@ -148,9 +207,13 @@ def test_orders(exported, monkeypatch, tmp_path, seed):
         return run
 
     monkeypatch.setattr(engine.transfers, "_bring_rows", sometimes(engine.transfers._bring_rows, 0.02))
-    monkeypatch.setattr(engine.worker._side, "_copy_rows", sometimes(engine.worker._side._copy_rows, 0.05))
+    for number, worker in enumerate(engine.workers):
+        monkeypatch.setattr(worker._side, "_copy_rows", sometimes(worker._side._copy_rows, 0.05 / len(engine.workers)))
+        watch.of_rank(number, worker._side, monkeypatch)
     for _ in range(STEPS):
         vllm.draw.choice((vllm.add, vllm.end, vllm.schedule, vllm.schedule))()
+        for _ in range(vllm.draw.randrange(3)):
+            vllm.work(vllm.draw.randrange(len(engine.workers)))
         while len(vllm.queue) > vllm.draw.choice((0, 1, 1)):
             vllm.process()
     for _ in range(STEPS):
@@ -163,5 +226,5 @@ def test_orders(exported, monkeypatch, tmp_path, seed):
     counts = engine.transfers.slots.counts()
     assert counts["free"] == counts["slots"] and counts["strange"] == 0 and counts["failed"] > 0
     assert engine.store.metrics()["leases"] == 0 and not engine.scheduler._side.sequences
-    assert vllm.count > 20 and vllm.loaded > 200
+    assert vllm.count > 20 and vllm.loaded > 200 and watch.appends > 20 and watch.loads > 20
     engine.close()

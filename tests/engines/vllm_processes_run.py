@@ -16,14 +16,15 @@ os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="WARNING", HF_H
 BLOCK = 32
 
 
-def engine(model, extra):
+def engine(model, extra, **more):
     from vllm import LLM
     from vllm.config import KVTransferConfig
     transfer = None if extra is None else KVTransferConfig(
         kv_connector="CairnConnector", kv_connector_module_path="vllm_leaves_out_rows", kv_role="kv_both",
         kv_load_failure_policy="recompute", kv_connector_extra_config=extra)
-    return LLM(model=model, dtype="bfloat16", max_model_len=2048, block_size=BLOCK, enforce_eager=True, seed=1,
-               enable_prefix_caching=False, kv_transfer_config=transfer)
+    return LLM(model=model, kv_transfer_config=transfer, **{
+        "dtype": "bfloat16", "max_model_len": 2048, "block_size": BLOCK, "enforce_eager": True, "seed": 1,
+        "enable_prefix_caching": False, **more})
 
 
 def sampling(job):

@@ -37,6 +37,7 @@ class RanksEngine(RemoteEngine):
         self.groups = cache.kv_cache_groups
         self.tensors = {name: None for group in self.groups for name in group.layer_names}
         self.ranks = [self.rank_of(config, cache, number, order) for number in range(self.tensor * self.pipeline)]
+        self.workers = [rank.worker for rank in self.ranks]
         self.scheduler = KVConnectorFactory.create_connector(config, KVConnectorRole.SCHEDULER, cache)
         self.scheduler.set_xfer_handshake_metadata_pp_aware(
             {divmod(number, self.tensor): sent(rank.worker.get_handshake_metadata())

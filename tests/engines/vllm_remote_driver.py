@@ -29,7 +29,7 @@ class RemoteEngine(vllm_driver.Engine):
 
     def begin(self, config, cache, order):
         super().__init__(config, cache, order)
-        self.ranks = [self.worker]
+        self.workers = [self.worker]
         self.scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): sent(self.worker.get_handshake_metadata())})
 
     @property
@@ -46,7 +46,7 @@ class RemoteEngine(vllm_driver.Engine):
 
     def rank_step(self, meta, scheduled):
         """A step of all ranks."""
-        return self.together([self.run_rank(number, meta, scheduled) for number in range(len(self.ranks))])
+        return self.together([self.run_rank(number, meta, scheduled) for number in range(len(self.workers))])
 
     def together(self, outputs):
         (output,) = outputs
