@@ -15,9 +15,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tools" / "llama" / "data"
 BUILD = ROOT / os.environ.get("CAIRN_BUILD", "build/release")
 
-# Nothing is fetched, and each process of a test has one core.
+# Nothing is fetched, and each process of a test has one core. What such a process compiles of the engines' Python stays in
+# their environment, which comes without: else each one compiles all of it.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(sys.prefix, "bytecode")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @dataclasses.dataclass

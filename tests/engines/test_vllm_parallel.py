@@ -75,7 +75,7 @@ def test_stages_of_a_pipeline(runs):
 def test_shards_of_tensors_go_on_from_killed_stages(runs):
     """The store has all but the last block of what was computed, also of the request that was under way."""
     without, loaded, plain_other, first, second, plain_resumed, resumed = runs.shards[:7]
-    assert cached(runs.shards) == [0, 960, 0, 0, 960, 0, whole(len(resumed["prompt"]) - 1)]
+    assert cached(runs.shards) == [0, 960, 0, 0, whole(len(second["prompt"]) - 1), 0, whole(len(resumed["prompt"]) - 1)]
     assert resumed["cached"] > len(runs.stages[-1]["prompt"])
     for ours, theirs in ((loaded, without), (first, plain_other), (second, plain_other), (resumed, plain_resumed)):
         same(ours, theirs)
@@ -83,14 +83,14 @@ def test_shards_of_tensors_go_on_from_killed_stages(runs):
 
 def test_one_rank_goes_on_from_both(runs):
     long, other, without, first = runs.one
-    assert cached(runs.one) == [960, 960, 0, 0]
+    assert cached(runs.one) == [960, whole(len(other["prompt"]) - 1), 0, 0]
     same(long, runs.shards[0])
     same(other, runs.shards[2])
     same(first, without)
 
 
 def test_shards_go_on_from_one_rank(runs):
-    assert runs.again[0]["cached"] == 960
+    assert runs.again[0]["cached"] == whole(len(runs.again[0]["prompt"]) - 1) > 900
     same(runs.again[0], runs.one[2])
 
 

@@ -116,6 +116,20 @@ def test_a_head_that_a_processor_packs_is_a_page(engine_of, monkeypatch, tmp_pat
         assert (model.spec.groups[0].planes[0].heads, model.spec.groups[0].packing.split()[-3:-1]) == (HEADS, ["of", "8"])
 
 
+def test_pages_of_all_heads_that_an_earlier_version_kept_are_not_found_which_is_told(engine_of, monkeypatch, caplog):
+    monkeypatch.setattr(_vllm_cpu, "packs_by_head", lambda spec, cache_dtype: False)
+    engine = engine_of(None, backend="CPU_ATTN")
+    engine.run(request_of("first", PROMPT), table(1), [])
+    engine.close()
+    monkeypatch.setattr(_vllm_cpu, "packs_by_head", lambda spec, cache_dtype: True)
+    for expected in (0, 96):
+        engine = engine_of(None, backend="CPU_ATTN")
+        assert loads(engine, [*PROMPT, 1], 1, "second") == expected
+        assert ("under an identity that an earlier version" in caplog.text) == (expected == 0)
+        caplog.clear()
+        engine.close()
+
+
 def test_pages_of_whole_ranks_are_those_of_one_degree(engine_of, monkeypatch):
     """Where heads of a packed block cannot be told apart."""
     monkeypatch.setattr(_vllm_cpu, "packs_by_head", lambda spec, cache_dtype: False)

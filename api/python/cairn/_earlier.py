@@ -11,9 +11,10 @@ _log = logging.getLogger(__name__)
 _PAGE = 1000
 
 
-def register(store, spec, earlier, durability="power"):
+def register(store, spec, earlier, durability="power", endings=()):
     """store.register_model of the settled spec; the Model that it returns has that. Where it is the first of its name
-    with this form of digest, it says what is left behind. earlier: as earlier versions of the adapter described it."""
+    with this form of digest, or of its cache's dtype, it says what is left behind. earlier: as earlier versions of the
+    adapter described it. endings: of a cache's dtype, which earlier versions left out."""
     spec = settled(store, spec, earlier)
     named = [model for model in store.models() if model.spec.identity.name == spec.identity.name]
     model = store.register_model(spec, durability=durability)
@@ -21,7 +22,19 @@ def register(store, spec, earlier, durability="power"):
             one.spec.identity.weights_digest.startswith(_digest.FORM) for one in named):
         for one in named:
             _tell(store, one)
+    else:
+        for one in _without(endings, spec.identity, named):
+            _tell(store, one)
     return model
+
+
+def _without(endings, identity, models):
+    """Those that were of this identity before its cache's dtype had such an ending; none, where it is known already."""
+    if any(model.spec.identity == identity for model in models):
+        return []
+    before = {identity.cache_dtype.removesuffix(ending) for ending in endings if identity.cache_dtype.endswith(ending)}
+    return [model for model in models if model.spec.identity.cache_dtype in before
+            and model.spec.identity.weights_digest == identity.weights_digest]
 
 
 def _tell(store, model):

@@ -15,6 +15,7 @@ from . import _digest
 # A namespace with this at its end is of a generation: of weights that no file holds. It is over when its process is.
 _GENERATION = "@generation:"
 _OF_A_GENERATION = re.compile(_GENERATION + r"([0-9a-f]{32})(#[0-9a-f]{32})?(#blended)?$")
+PAGES_OF_HEADS = " in pages of heads"  # At the end of a cache's dtype.
 _DEGREES = "@degrees:"  # At the end of a namespace of KV of one parallel degree.
 _BLENDED = "#blended"  # At the end of a namespace; what a salt puts there has other letters.
 

@@ -158,7 +158,7 @@ def _attention(vllm_config, index, layers, spec, backend):
             planes = (("k", "key", spec.head_size), ("v", "value", spec.head_size_v))
     else:
         share = share if by_head else share.as_page()
-        form = " in pages of heads" if by_head else f" in pages of {share.all} ranks" if share.all > 1 else ""
+        form = identity.PAGES_OF_HEADS if by_head else f" in pages of {share.all} ranks" if share.all > 1 else ""
         planes = (("page", "opaque", spec.page_size_bytes // spec.block_size // share.heads),)
     cairn_planes = [cairn.Plane(name, role=role, heads=share.heads, row_bytes=width * (item if rows else 1),
                                 dtype=dtype if rows else "opaque") for name, role, width in planes]

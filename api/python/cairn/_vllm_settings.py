@@ -17,7 +17,7 @@ from . import _earlier
 from ._digest import Digests
 from ._held import Held
 from ._vllm_adapters import Adapters
-from ._vllm_identity import Weights, blended, generation_of, namespace_of, new_generation, of_degrees
+from ._vllm_identity import PAGES_OF_HEADS, Weights, blended, generation_of, namespace_of, new_generation, of_degrees
 from ._vllm_sequence import Place, logger
 from ._vllm_unsound import Unsound
 
@@ -237,7 +237,7 @@ class Shared:
         key = (weights.adapter, weights.digest)
         if key not in self._models:
             self._models[key] = _earlier.register(self.store, self.layout.spec(weights.variant), self._described,
-                                                  self.settings.durability)
+                                                  self.settings.durability, (PAGES_OF_HEADS,))
         return self._models[key]
 
     def index_chunks(self, namespace):

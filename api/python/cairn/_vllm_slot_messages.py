@@ -63,7 +63,7 @@ class Place:
     """Where the layers of a rank's cache group are among those of all ranks. saves: its heads are not those of a rank
     before it, which saves them for both."""
 
-    layers: int  # Of all.
+    layers: int  # Those of all ranks.
     first_layer: int
     saves: bool
 
