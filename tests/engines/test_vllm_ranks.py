@@ -227,7 +227,7 @@ def shakes_of(engine):
 
 def test_ranks_that_do_not_fit_are_refused_by_field(engine_of):
     shakes = shakes_of(engine_of((2, 2)))
-    assert Ranks.of(shakes).groups[0].heads == HEADS
+    assert Ranks.of(shakes, (2, 2)).groups[0].heads == HEADS
     group = shakes[1, 1].groups[0]
 
     def refused(said, number=(1, 1), **changed):
@@ -235,7 +235,7 @@ def test_ranks_that_do_not_fit_are_refused_by_field(engine_of):
         of_shake = {name: value for name, value in changed.items() if name not in group}
         other = dataclasses.replace(shakes[number], **{"groups": [{**shakes[number].groups[0], **fields}], **of_shake})
         with pytest.raises(ValueError, match=f"CairnConnector: .*{said}"):
-            Ranks.of({**shakes, number: other})
+            Ranks.of({**shakes, number: other}, (2, 2))
 
     for name, value in (("block", 32), ("backend", "other"), ("heads", 7), ("all_heads", 3), ("form", "x"),
                         ("dtype", "float16"), ("planes", ())):
@@ -248,17 +248,19 @@ def test_ranks_that_do_not_fit_are_refused_by_field(engine_of):
     refused("ranks 0 and 3 disagree on content settings", content="x")
     refused("ranks 0 and 3 disagree on cache groups: 1, 2", groups=2 * shakes[1, 1].groups)
     refused(r"of 2 x 2 ranks these say how their KV lies: \[0, 1, 2, 2\]", rank=2)
-    with pytest.raises(ValueError, match=r"of 2 x 2 ranks these say how their KV lies: \[0, 1, 3\]"):
-        Ranks.of({key: shake for key, shake in shakes.items() if key != (1, 0)})
+    for missing, said in (([(1, 0)], r"\[0, 1, 3\]"), ([(1, 0), (1, 1)], r"\[0, 1\]")):
+        with pytest.raises(ValueError, match=f"of 2 x 2 ranks these say how their KV lies: {said}"):
+            Ranks.of({key: shake for key, shake in shakes.items() if key not in missing}, (2, 2))
     turned = {(1 - stage, rank): shake for (stage, rank), shake in shakes.items()}
     with pytest.raises(ValueError, match="layers of cache group 0 in another order"):
-        Ranks.of(turned)
+        Ranks.of(turned, (2, 2))
 
 
 def test_stages_whose_keys_are_turned_otherwise_are_described_without(engine_of):
     shakes = shakes_of(engine_of((1, 2)))
     shakes[1, 0] = dataclasses.replace(shakes[1, 0], described=[{**shakes[1, 0].described[0], "mscale": 2.0}])
-    assert Ranks.of(shakes).described == [Ranks.of(shakes).groups[0].spec]
+    ranks = Ranks.of(shakes, (1, 2))
+    assert ranks.described == [ranks.groups[0].spec]
 
 
 def test_what_cannot_be_done_is_refused_by_name(engine_of, exported, monkeypatch, tmp_path):

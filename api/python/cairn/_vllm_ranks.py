@@ -23,10 +23,10 @@ class Ranks:
     places: dict[int, list[Place]]
 
     @classmethod
-    def of(cls, shakes):
-        """shakes: {(stage of pipeline parallel, rank of tensor parallel): Handshake}. ValueError names the first field in
-        which two ranks disagree, or what they lack."""
-        _check_numbers(shakes)
+    def of(cls, shakes, degrees):
+        """shakes: {(stage of pipeline parallel, rank of tensor parallel): Handshake}; degrees: as in Settings. ValueError
+        names the first field in which two ranks disagree, or what they lack."""
+        _check_numbers(shakes, *degrees)
         stages = [[shake for _, shake in sorted(some)] for _, some in itertools.groupby(
             sorted(shakes.items(), key=lambda item: item[0]), lambda item: item[0][0])]
         first = stages[0][0]
@@ -62,9 +62,10 @@ def spec_of_rank(layout, places):
         for group, place in zip(layout.groups, places)])
 
 
-def _check_numbers(shakes):
-    stages, width = (1 + max(key[part] for key in shakes) for part in (0, 1))
-    if len(shakes) != stages * width or {shake.rank for shake in shakes.values()} != set(range(len(shakes))):
+def _check_numbers(shakes, width, stages):
+    """Each rank is there, once."""
+    keys = set(itertools.product(range(stages), range(width)))
+    if shakes.keys() != keys or {shake.rank for shake in shakes.values()} != set(range(len(keys))):
         raise ValueError(f"CairnConnector: of {stages} x {width} ranks these say how their KV lies: "
                          f"{sorted(shake.rank for shake in shakes.values())}")
 

@@ -168,7 +168,7 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         if self._side is not None:
             return  # In one process nobody has anything to say.
         with self._refusing():
-            ranks = Ranks.of(metadata)
+            ranks = Ranks.of(metadata, self._shared.settings.degrees)
             layout, engine = self._described(ranks.groups, lambda plain: plain.described(ranks.described))
             settings = self._shared.settings
             shape = SlotShape.of(layout, settings.shared_memory_bytes)
