@@ -147,6 +147,26 @@ def test_a_load_that_is_given_up(engine_of, when):
     assert engine.run(request_of("next", [*PROMPT, 1]), tables, [])[0] == 101
 
 
+def test_a_request_that_ends_before_vllm_knows_that_its_load_failed(engine_of, monkeypatch):
+    """It counts as loaded there, and none of its blocks is: they are not kept, and vLLM frees them with the load."""
+    engine = engine_of()
+    engine.run(request_of("first", PROMPT), table(1), [])
+    request, tables = request_of("second", [*PROMPT, 5]), table(11)
+    with monkeypatch.context() as patch:
+        failing_from(engine, patch, 50)
+        assert engine.add(request, tables) == 101
+        while not (meta := engine.scheduler.build_connector_meta(engine.output_of([], []))).loads:
+            pass
+        engine.give(engine.rank_step(meta, []))
+    meta = engine.scheduler.build_connector_meta(engine.output_of([], []))
+    assert meta.over and "second" not in engine.received and not engine.transfers.loads
+    assert not engine.over(request, tables, RequestStatus.FINISHED_ABORTED, drawn=None)
+    engine.give(engine.rank_step(meta, []))
+    engine.until(lambda: "second" in engine.received)
+    assert all_is_free(engine) and not engine.released and not engine.store.list_branches("second")[0]
+    assert engine.run(request_of("third", [*PROMPT, 5]), table(21), [])[0] == 101
+
+
 def test_a_preempted_request_finds_what_it_saved(engine_of):
     engine = engine_of(shared_memory_bytes=SMALL)
     request = request_of("preempted", PROMPT)

@@ -33,6 +33,7 @@ class RemoteScheduler(SchedulerSide):
         self.area, self.shape, self.places = area, shape, places
         self.transfers = Transfers(layout, shape, area.bytes, len(places), self._load_ended, self.shared.held.failed)
         self.ending = {}  # By request.
+        self.loading = set()  # Requests that vLLM was not told of yet that their load is over.
         self.off = False  # A rank does without the area.
         self.given_up = 0  # Holds, since take_stats().
         self._released = []
@@ -49,6 +50,7 @@ class RemoteScheduler(SchedulerSide):
         super().allocated(request, blocks, tokens)
         starts, self.starts = self.starts, []
         for start in starts:
+            self.loading.add(start.request_id)
             self.transfers.load(start, self.sequences[start.request_id].check_weights)
 
     def step(self, output):
@@ -87,7 +89,11 @@ class RemoteScheduler(SchedulerSide):
         return min(begin, save.kv_end)
 
     def finished(self, request, tables):
-        loading = self.transfers.stop(request.request_id)  # vLLM keeps the blocks until ranks have let go of them.
+        loading = request.request_id in self.loading  # vLLM keeps the blocks until it is told that the load is over.
+        if loading:
+            self.loading.discard(request.request_id)
+            self.transfers.stop(request.request_id)
+            self.transfers.give_up(request.request_id)  # Of before it was preempted.
         end = self._end_of(request, tables, saves_tail=not (loading or self.off))
         if end is None:
             return False
@@ -120,8 +126,9 @@ class RemoteScheduler(SchedulerSide):
         sequence = self.sequences[request_id]
         return not (self.off or save is None or sequence.broken or sequence.length >= save.kv_end)
 
-    def took(self, reports):
-        """What ranks say with the output of a step."""
+    def took(self, reports, loaded):
+        """What ranks say with the output of a step, and the requests whose loads vLLM is told to be over."""
+        self.loading.difference_update(loaded)
         for rank, why in reports.refused.items():
             self._refused_by(rank, why)
         for report in reports.reports:

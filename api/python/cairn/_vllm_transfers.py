@@ -99,15 +99,14 @@ class Transfers:
         self._restore()
 
     def stop(self, request_id):
-        """Its request is over. Whether there was such a load."""
+        """Its request is over."""
         load = self.loads.get(request_id)
         if load is None:
-            return False
+            return
         load.given_up = True
         load.fail(load.good)
         for part in load.parts:
             self._leave(part)
-        return True
 
     def _restore(self):
         """Has parts restored that find a slot."""

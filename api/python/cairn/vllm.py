@@ -33,6 +33,7 @@ from ._vllm_ranks import Ranks
 from ._vllm_remote import RemoteScheduler
 from ._vllm_scheduler import SchedulerSide
 from ._vllm_slot_memory import SlotShape
+from ._vllm_slot_messages import Reports
 from ._vllm_stages import BlendLLM, Stages
 from ._vllm_tier import CairnTier
 from ._vllm_worker import WorkerSide
@@ -198,8 +199,8 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
         return held, self._side.answer(request)
 
     def update_connector_output(self, connector_output):
-        if connector_output.kv_connector_worker_meta is not None:
-            self._side.took(connector_output.kv_connector_worker_meta)
+        if isinstance(self._side, RemoteScheduler):
+            self._side.took(connector_output.kv_connector_worker_meta or Reports(), connector_output.finished_recving or ())
 
     def has_pending_push_work(self):
         return isinstance(self._side, RemoteScheduler) and self._side.busy
