@@ -256,6 +256,15 @@ def test_ranks_that_do_not_fit_are_refused_by_field(engine_of):
         Ranks.of(turned, (2, 2))
 
 
+def test_layers_of_a_draft_model_stand_behind_those_of_one_stage(engine_of):
+    """They have the numbers of layers before them."""
+    shakes = shakes_of(engine_of((2, 1)))
+    layers = (*shakes[0, 0].groups[0]["layers"], "draft.layer.0.0")
+    shakes = {key: dataclasses.replace(shake, groups=[{**shake.groups[0], "layers": layers}])
+              for key, shake in shakes.items()}
+    assert Ranks.of(shakes, (2, 1)).groups[0].layers == layers
+
+
 def test_stages_whose_keys_are_turned_otherwise_are_described_without(engine_of):
     shakes = shakes_of(engine_of((1, 2)))
     shakes[1, 0] = dataclasses.replace(shakes[1, 0], described=[{**shakes[1, 0].described[0], "mscale": 2.0}])
