@@ -92,7 +92,7 @@ Result<CheckpointInfo> CheckpointQueue::Copy(const Job& job) {
     // Tables that the log names up to there got their numbers earlier.
     plan.manifest.next_file_number = deps_.manifest->Copy().next_file_number;
   }
-  // Appends made meanwhile may be in the copy, and name tables of their own; and tables that have
+  // What was committed meanwhile may be in the copy, and name a derived table; and tables that have
   // died since are needed where the copy ends. Only this thread deletes tables.
   {
     std::lock_guard lock(deps_.mutex());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Limits of an append, and the way that it goes: as one record, in parts, or into a table of its
-// own. Limits that do not depend on the store are in cairn/limits.h; the others follow from the
-// largest record that the log takes:
+// Limits of an append, and the way that it goes: as one record, or in parts. Limits that do not
+// depend on the store are in cairn/limits.h; the others follow from the largest record that the log
+// takes:
 //
 //   record   payload (ids, KV)                  PayloadBytesMax, half of it at most
 //            besides (spans, sampler, metadata) BesidesBytesMax, what that leaves
