@@ -136,7 +136,7 @@ def test_states_of_many_layers_are_several_groups(store, monkeypatch):
     ids = prompt_of(model, PROMPT)
     cache = cairn.hf.CairnCache.open(store, model, "chat")
     generate(model, ids, NEW, cache)
-    groups = cache.branch.model.groups
+    groups = store.models()[0].spec.groups
     assert [group.layers for group in groups if group.name.startswith("recurrent")] == [1] * 3
     assert len({group.name for group in groups}) == len(groups) == 4
     fork = cache.fork(PROMPT + 4)

@@ -254,6 +254,7 @@ def test_a_model_of_states_alone(exported, monkeypatch, tmp_path):
 @pytest.mark.parametrize("change, said", [
     ({"mamba_cache_mode": "none"}, "cache group 0 is recurrent.*'none'.*enable_prefix_caching"),
     ({"num_speculative_blocks": 1}, "cache group 0 is recurrent.*speculative"),
+    ({"shapes": ((3, 8), (1 << 20, 4, 4)), "page_size_padded": 128 << 20}, "group 0 .* states of .* bytes together; at most"),
 ])
 def test_what_has_no_checkpoints_is_refused(exported, monkeypatch, tmp_path, change, said):
     config, cache = config_of(exported, monkeypatch, tmp_path / "store", dataclasses.replace(STATES, **change))

@@ -31,6 +31,7 @@ from vllm.v1.kv_cache_interface import (
 
 import cairn
 
+from . import _states
 from . import _vllm_content as content
 from . import _vllm_cpu as cpu
 from . import _vllm_identity as identity
@@ -185,6 +186,10 @@ def _recurrent(vllm_config, index, layers, spec, backend):
         (f"state-{number} {'x'.join(map(str, shape))} {str(dtype).removeprefix('torch.')}", "opaque",
          math.prod(shape) * dtype.itemsize)
         for number, (shape, dtype) in enumerate(zip(spec.shapes, spec.dtypes)))
+    state_bytes = sum(bytes_ for _, _, bytes_ in planes)
+    if not _states.has_room(len(layers) - 1, state_bytes):
+        raise ValueError(f"CairnConnector: cache group {index} is recurrent, and its {len(layers)} layers have states of "
+                         f"{state_bytes * len(layers)} bytes together; at most {_states.GROUP_BYTES} are supported")
     processor = torch.backends.cpu.get_cpu_capability() if current_platform.is_cpu() else current_platform.device_type
     layer_group = cairn.LayerGroup(
         f"recurrent-{index}", layers=len(layers), retention=cairn.Retention("checkpoint"),
