@@ -73,6 +73,8 @@ TEST_F(CliBytesTest, OwnAndSharedBytesAddUp) {
   const json of_t = JsonOutput({"du", store_, "--ns", "t"});
   EXPECT_EQ(of_t["branches"].size(), 2u);
   EXPECT_EQ(of_t["branches"][0]["own_bytes"], 40);
+  EXPECT_EQ(of_t["total_bytes"], 200) << "what its branches need, not the whole store";
+  ExpectError({"du", store_, "--limit", "0"}, 2, "InvalidArgument", "--limit");
 
   // When a branch goes, its own bytes go, and what only one other needs becomes that one's.
   Output({"drop", store_, "chat"});

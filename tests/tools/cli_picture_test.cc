@@ -273,6 +273,39 @@ TEST_F(CliPictureKvTest, ANamespaceOrATreeAlone) {
   EXPECT_EQ(DataOf(Written("--html", {"t/second"}))["name"], json({"t/second"}));
 }
 
+// A branch of one namespace drawn alone: what another namespace's branch needs too is not its own.
+TEST_F(CliPictureTest, CharactersThatXmlDoesNotHaveAreReplaced) {
+  Create();
+  {
+    Store store = OpenStore();
+    ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(TokensAlone()));
+    ASSERT_OK(store.CreateBranch(model, {.name = "a\xef\xbf\xbe"
+                                                 "b\xef\xbf\xbf"}));
+    ASSERT_OK(store.Close());
+  }
+  const std::string svg = Svg();
+  EXPECT_EQ(svg.find("\xef\xbf\xbe"), std::string::npos);
+  EXPECT_EQ(svg.find("\xef\xbf\xbf"), std::string::npos);
+  EXPECT_NE(svg.find("a\xef\xbf\xbd"
+                     "b\xef\xbf\xbd"),
+            std::string::npos);
+}
+
+TEST_F(CliPictureTest, OwnBytesOfANamespaceAloneAreThoseOfDu) {
+  Create();
+  {
+    Store store = OpenStore();
+    ASSERT_OK_ASSIGN(const ModelId model, store.RegisterModel(TokensAlone()));
+    ASSERT_OK_ASSIGN(Branch chat, store.CreateBranch(model, {.name = "chat"}));
+    ASSERT_OK(chat.AppendSync({.tokens = Tokens(100)}));
+    ASSERT_OK(chat.ForkAt(60, {.name = "other", .ns = "tenant"}));
+    ASSERT_OK(store.Close());
+  }
+  const json data = DataOf(Written("--html", {"--ns", ""}));
+  EXPECT_EQ(data["own"], json({160}));
+  EXPECT_EQ(data["shared"], json({240}));
+}
+
 TEST_F(CliPictureTest, EmptyHeldAndDamagedStores) {
   ExpectError({"tree", store_, "--html", root_ / "page"}, 3, "NotFound", "cairn create");
   Create();
@@ -299,6 +332,11 @@ TEST_F(CliPictureTest, AFileIsReplacedOnlyIfTold) {
   ExpectError({"tree", store_, "--html", file}, 6, "AlreadyExists", "--force");
   Output({"tree", store_, "--html", file, "--force"});
   ExpectError({"tree", store_, "--svg", root_ / "no" / "svg"}, 3, "NotFound", "svg");
+  // What exists is seen before anything is written.
+  ExpectError({"tree", store_, "--html", root_ / "new", "--svg", file}, 6, "AlreadyExists", "page");
+  EXPECT_FALSE(fs::exists(root_ / "new"));
+  ExpectError({"tree", store_, "--html", root_ / "new", "--svg", root_ / "new"}, 2,
+              "InvalidArgument", "same file");
 }
 
 }  // namespace

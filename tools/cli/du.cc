@@ -96,6 +96,8 @@ Result<int> RunDu(const DuArguments& arguments, bool json) {
     CAIRN_ASSIGN_OR_RETURN(const std::string ns, ReadNamespace(*arguments.ns));
     std::erase_if(uses.branches, [&](const BranchUse& use) { return use.info.ns != ns; });
     std::erase_if(uses.namespaces, [&](const auto& one) { return one.first != ns; });
+    const BranchBytes& bytes = uses.namespaces[ns].bytes;
+    uses.total_bytes = bytes.own + bytes.shared;
   } else {
     CAIRN_ASSIGN_OR_RETURN(objects, SeeObjects(store));
   }
@@ -148,6 +150,7 @@ void AddDuCommand(CLI::App& app, Session& session) {
   AddStoreArgument(command, &du->store);
   command->add_option("--ns", du->ns, "Only this namespace (\"\" is the default one)");
   AddNumberOption(command, "--limit", &du->limit, "How many branches at most, the largest first")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
 

@@ -252,7 +252,8 @@ void AddLogCommand(CLI::App& app, Session& session) {
       "Those that the log still has, also of branches that this one was forked from. What was\n"
       "sealed into tables, and left the log, stands first, as \"earlier\": when and in which "
       "steps\n"
-      "it came is not known any more. RAW is before packing. DURABLE: it survives a power cut.\n"
+      "it came is not known any more. RAW is the whole append before packing, also\n"
+      "where a fork has a part of it. DURABLE: it survives a power cut.\n"
       "\"not yet known\": it was written, and nothing that was written later says that it was "
       "made\n"
       "durable; the process that wrote it may know. What a rewind took back is not listed.",
@@ -261,6 +262,7 @@ void AddLogCommand(CLI::App& app, Session& session) {
       log, RunLog);
   AddBranchArguments(command, log.get());
   AddNumberOption(command, "--limit", &log->limit, "How many at most, the last ones")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
 

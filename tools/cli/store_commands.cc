@@ -160,7 +160,7 @@ void AddStoreCommands(CLI::App& app, Session& session) {
       "Measures which way of making a write durable is faster on this volume, and keeps to it. "
       "Each\n"
       "command that writes begins a new log segment, so these are small. A store that a server\n"
-      "writes at hundreds of MiB a second, or that holds recurrent states of more than 2 MiB,\n"
+      "writes at hundreds of MiB a second, or that holds recurrent states of more than 3 MiB,\n"
       "wants larger ones: 64MiB is what the library takes.",
       "  cairn create state\n"
       "  cairn create state --segment-bytes 64MiB",

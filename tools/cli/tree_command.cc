@@ -33,32 +33,38 @@ size_t TerminalWidth() {
   return DrawOptions().width;
 }
 
-Status WritePicture(const std::string& path, const std::string& text, bool replace) {
-  CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+Result<engine::OutputFile> CreatePicture(const io::World& world, const std::string& path,
+                                         bool replace) {
   Result<engine::OutputFile> file = engine::OutputFile::Create(world.files, path, replace);
-  if (file.status().code() == StatusCode::kAlreadyExists) {
-    return Status(StatusCode::kAlreadyExists, path + " exists; --force replaces it");
-  }
-  CAIRN_RETURN_IF_ERROR(file.status());
-  CAIRN_RETURN_IF_ERROR(file->Write(0, std::as_bytes(std::span(text))));
-  return file->Finish();
+  if (file.status().code() != StatusCode::kAlreadyExists) return file;
+  return Status(StatusCode::kAlreadyExists, path + " exists; --force replaces it");
 }
 
 // The pictures that go into files.
 Result<int> WritePictures(const TreeArguments& arguments, const Store& store,
-                          std::vector<Forest> forests, bool json) {
+                          const ForestFilter& filter, bool json) {
+  if (arguments.html == arguments.svg) {
+    return Status(StatusCode::kInvalidArgument, "--html and --svg name the same file");
+  }
+  // Both are begun before one is written: what exists costs nothing then.
+  CAIRN_ASSIGN_OR_RETURN(const io::World world, io::MakeRealWorld(io::IoBackend::kThreads));
+  std::vector<std::pair<std::string, engine::OutputFile>> made;
+  for (const std::string* path : {&arguments.html, &arguments.svg}) {
+    if (path->empty()) continue;
+    CAIRN_ASSIGN_OR_RETURN(engine::OutputFile file, CreatePicture(world, *path, arguments.force));
+    made.emplace_back(*path, std::move(file));
+  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto now_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
   CAIRN_ASSIGN_OR_RETURN(
       const TreePicture picture,
-      MakePicture(store, arguments.store, static_cast<uint64_t>(now_ns), std::move(forests)));
+      MakePicture(store, arguments.store, static_cast<uint64_t>(now_ns), filter));
   Json files = Json::array();
-  for (const auto& [path, write] :
-       {std::pair(&arguments.html, &TreePage), std::pair(&arguments.svg, &TreeSvg)}) {
-    if (path->empty()) continue;
-    const std::string text = write(picture);
-    CAIRN_RETURN_IF_ERROR(WritePicture(*path, text, arguments.force));
-    files.push_back({{"file", *path}, {"bytes", text.size()}});
+  for (auto& [path, file] : made) {
+    const std::string text = path == arguments.html ? TreePage(picture) : TreeSvg(picture);
+    CAIRN_RETURN_IF_ERROR(file.Write(0, std::as_bytes(std::span(text))));
+    CAIRN_RETURN_IF_ERROR(file.Finish());
+    files.push_back({{"file", path}, {"bytes", text.size()}});
   }
   if (json) {
     PrintJson({{"branches", picture.branches()}, {"nodes", picture.nodes()}, {"files", files}});
@@ -85,10 +91,10 @@ Result<int> RunTree(const TreeArguments& arguments, bool json) {
     filter.ns.reset();
     filter.root = path.empty() ? 0 : static_cast<uint64_t>(path.front().node);
   }
-  CAIRN_ASSIGN_OR_RETURN(std::vector<Forest> forests, LoadForests(store, filter));
   if (!arguments.html.empty() || !arguments.svg.empty()) {
-    return WritePictures(arguments, store, std::move(forests), json);
+    return WritePictures(arguments, store, filter, json);
   }
+  CAIRN_ASSIGN_OR_RETURN(const std::vector<Forest> forests, LoadForests(store, filter));
   SeenObjects objects;  // Beside all branches.
   if (!arguments.ns.has_value() && arguments.branch.empty()) {
     CAIRN_ASSIGN_OR_RETURN(objects, SeeObjects(store));
@@ -129,7 +135,7 @@ void AddTreeCommand(CLI::App& app, Session& session) {
       "--svg writes a picture of the upper levels. Both show the files: what a process has in\n"
       "memory besides is known to it alone. \"own\" bytes go when the branch is dropped, "
       "\"shared\"\n"
-      "ones are needed by another branch of the picture; both count as the cap of a namespace.",
+      "ones are needed by another branch, of any namespace; both count as the cap of a namespace.",
       "  cairn tree state\n"
       "  cairn tree state chat-42          # only the tree that it belongs to\n"
       "  cairn tree state --html tree.html && xdg-open tree.html\n"

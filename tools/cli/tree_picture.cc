@@ -2,6 +2,7 @@
 #include "tools/cli/tree_picture.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "base/core/check.h"
 
@@ -39,8 +40,9 @@ std::vector<LineRun> RunsOf(const ForestPicture& picture, const TreeLine& line) 
   return runs;
 }
 
-void MakeRows(ForestPicture* picture) {
-  const auto bytes = CountBytes(picture->forest, picture->content);
+using BytesByBranch = std::unordered_map<uint64_t, BranchBytes>;
+
+void MakeRows(const BytesByBranch& bytes, ForestPicture* picture) {
   std::vector<size_t> row_of(picture->lines.lines.size(), SIZE_MAX);
   std::vector<size_t> parents(picture->lines.lines.size(), SIZE_MAX);
   for (const size_t index : picture->lines.Preorder()) {
@@ -74,7 +76,16 @@ uint64_t TreePicture::nodes() const {
 }
 
 Result<TreePicture> MakePicture(const Store& store, const std::string& path, uint64_t made_ns,
-                                std::vector<Forest> forests) {
+                                const ForestFilter& filter) {
+  CAIRN_ASSIGN_OR_RETURN(std::vector<Forest> forests, LoadForests(store, filter));
+  BytesByBranch whole;  // Other namespaces may share what this one has.
+  if (filter.ns.has_value()) {
+    CAIRN_ASSIGN_OR_RETURN(const std::vector<Forest> all, LoadForests(store, {}));
+    for (const Forest& forest : all) {
+      CAIRN_ASSIGN_OR_RETURN(const ForestContent content, ReadContent(store, forest));
+      whole.merge(CountBytes(forest, content));
+    }
+  }
   TreePicture picture{.store = path, .made_ns = made_ns, .forests = {}};
   // Lines point into their forest, and rows to their lines: neither moves from here on.
   picture.forests.reserve(forests.size());
@@ -87,7 +98,7 @@ Result<TreePicture> MakePicture(const Store& store, const std::string& path, uin
       one.lines.lines.push_back({&empty, 0, {}, {}});
     }
     CAIRN_ASSIGN_OR_RETURN(one.content, ReadContent(store, one.forest));
-    MakeRows(&one);
+    MakeRows(filter.ns.has_value() ? whole : CountBytes(one.forest, one.content), &one);
   }
   return picture;
 }
@@ -102,6 +113,12 @@ std::string MarkupText(std::string_view text) {
       case '"': markup += "&quot;"; break;
       case '\'': markup += "&#39;"; break;
       default: markup += c;
+    }
+  }
+  // XML has no characters U+FFFE and U+FFFF, not even escaped.
+  for (const char* none : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"}) {
+    for (size_t at; (at = markup.find(none)) != std::string::npos;) {
+      markup.replace(at, 3, "\xEF\xBF\xBD");
     }
   }
   return markup;

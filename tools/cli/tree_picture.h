@@ -43,8 +43,10 @@ struct TreePicture {
   uint64_t nodes() const;
 };
 
+// Of the forests that `filter` leaves. A branch's own bytes are those that no branch of the store
+// shares, also where only one namespace is drawn.
 Result<TreePicture> MakePicture(const Store& store, const std::string& path, uint64_t made_ns,
-                                std::vector<Forest> forests);
+                                const ForestFilter& filter);
 
 // What a text of HTML or XML needs.
 std::string MarkupText(std::string_view text);

@@ -323,7 +323,7 @@
     if (parent[row] >= 0) pair(facts, "leaves", link(parent[row]), " at " + number(data.at[row]));
     if (data.rest[row] !== undefined) pair(facts, "KV", "can be restored up to " + number(data.rest[row]));
     pair(facts, "own", bytes(data.own[row]) + ", gone when it is dropped");
-    pair(facts, "shared", bytes(data.shared[row]) + ", with other branches here");
+    pair(facts, "shared", bytes(data.shared[row]) + ", with other branches");
     const used = data.made - data.used[row];
     pair(facts, "last use", time(used) + ", " + ago(data.used[row]) + " before this picture");
     pair(facts, "changed", time(used - data.updated[row]));
