@@ -43,8 +43,8 @@ struct TreePicture {
   uint64_t nodes() const;
 };
 
-// Draws the forests that `filter` leaves. A branch's own bytes are those that no branch of the store
-// shares, also where only one namespace is drawn.
+// Draws the forests that `filter` leaves. A branch's own bytes are those that no branch of the
+// store shares, also where only one namespace is drawn.
 Result<TreePicture> MakePicture(const Store& store, const std::string& path, uint64_t made_ns,
                                 const ForestFilter& filter);
 
