@@ -157,7 +157,7 @@ struct Options {
   // Log segments kept ready. Min: new ones created ahead, which costs next to nothing, since their
   // blocks are allocated as they fill and not written twice. Max: recycled ones kept, whose blocks
   // are written, which makes small appends faster. Others go back to the disk. Zeros are written
-  // ahead only of appends below 160 KiB that come one by one, once they have filled a segment, as
+  // ahead only of appends below 96 KiB that come one by one, once they have filled a segment, as
   // far as they did so in the last two minutes.
   uint32_t spare_segments_min = 2;
   uint32_t spare_segments_max = 16;
