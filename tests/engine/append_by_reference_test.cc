@@ -3,26 +3,21 @@
 // Property: an append whose content lies in a table that its record names is replayed, read and
 // verified like any other. Earlier versions wrote such records for large appends; no call of this
 // one does. Method: record and table are written by hand beside an empty branch.
+#include "base/codec/fields.h"
 #include "base/codec/token_block.h"
 #include "engine/config/constants.h"
 #include "engine/manifest/manifest.h"
 #include "engine/tree/memory/op.h"
 #include "sstable/snapshot_writer.h"
 #include "tests/engine/engine_test.h"
-#include "wal/log.h"
+#include "tests/support/append_to_log.h"
+#include "tests/support/table_callbacks.h"
 
 namespace cairn::testing {
 namespace {
 
 constexpr uint64_t kNode = 50, kOtherNode = 77, kTable = 9;
 constexpr uint32_t kCount = 40;
-
-class OneTable final : public sstable::TableCallbacks {
- public:
-  Result<uint64_t> NewTableNumber() override { return kTable; }
-  Status TakeSpace(uint64_t) override { return Status::Ok(); }
-  void ReturnSpace(uint64_t) override {}
-};
 
 class AppendByReferenceTest : public ::testing::Test {
  protected:
@@ -33,11 +28,12 @@ class AppendByReferenceTest : public ::testing::Test {
     context.files = machine_.disk.get();
     context.directory = "/store/tables";
     context.store = manifest_.store;
-    context.callbacks = &callbacks_;
-    context.counters = &counters_;
-    CAIRN_ASSIGN_OR_RETURN(
-        const auto writer,
-        sstable::SnapshotWriter::Create(context, sstable::SnapshotKind::kPages, kTable));
+    CountingTableCallbacks callbacks(kTable);
+    context.callbacks = &callbacks;
+    sstable::TableCounters counters;
+    context.counters = &counters;
+    CAIRN_ASSIGN_OR_RETURN(const auto writer, sstable::SnapshotWriter::Create(
+                                                  context, sstable::SnapshotKind::kPages, kTable));
     writer->BeginFragment({.node = node,
                            .lane = engine::kTokenLane,
                            .begin = 0,
@@ -50,40 +46,9 @@ class AppendByReferenceTest : public ::testing::Test {
     CAIRN_ASSIGN_OR_RETURN(const sstable::SnapshotInfo info, writer->Finish());
     return info.bytes;
   }
-  // Behind what the log holds.
-  void AppendRecord(const engine::Op& op) {
-    wal::RecoveryOptions recovery;
-    recovery.directory = "/store/log";
-    recovery.store = manifest_.store;
-    recovery.first_segment = manifest_.log_start_segment;
-    io::World world = machine_.world();
-    auto found = wal::Recover(world, recovery, [](const wal::RecordView&) { return Status(); });
-    ASSERT_OK(found);
-    wal::LogOptions options;
-    options.directory = recovery.directory;
-    options.store = recovery.store;
-    options.segment_bytes = options_.segment_bytes;
-    options.hot_tail_bytes = options_.hot_tail_bytes;
-    ASSERT_OK_ASSIGN(const auto log, wal::Log::Open(world, options, std::move(*found)));
-    FieldWriter fields;
-    engine::EncodeOp(op, &fields);
-    ASSERT_OK_ASSIGN(wal::Log::Slot slot,
-                     log->Reserve({.kind = static_cast<uint16_t>(op.kind),
-                                   .more = false,
-                                   .unit = 0,
-                                   .fields = fields.bytes(),
-                                   .strips = {}},
-                                  wal::Log::Purpose::kData));
-    log->Publish(slot, {});
-    ASSERT_OK(log->Wait(slot.sequence, /*durable=*/true, io::kNoDeadline));
-    ASSERT_OK(log->Close());
-  }
-
   io::SimWorld machine_ = io::MakeSimWorld(1);
   Options options_ = TinyOptions();
   engine::Manifest manifest_;
-  OneTable callbacks_;
-  sstable::TableCounters counters_;
   const std::vector<TokenId> ids_ = Tokens(kCount);
   uint64_t stored_bytes_ = 0;
 };
@@ -110,7 +75,14 @@ TEST_F(AppendByReferenceTest, IsReplayedReadAndVerified) {
                 .lane = engine::kTokenLane,
                 .count = kCount,
                 .stored_bytes = stored_bytes_}};
-  ASSERT_NO_FATAL_FAILURE(AppendRecord(op));
+  FieldWriter fields;
+  engine::EncodeOp(op, &fields);
+  ASSERT_OK(AppendToLog(machine_.world(), "/store", options_,
+                        {.kind = static_cast<uint16_t>(op.kind),
+                         .more = false,
+                         .unit = 0,
+                         .fields = fields.bytes(),
+                         .strips = {}}));
 
   ASSERT_OK_ASSIGN(Store store, Store::Open("/store", options_));
   ASSERT_OK_ASSIGN(Branch chat, store.FindBranch("chat"));

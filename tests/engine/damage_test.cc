@@ -8,9 +8,9 @@
 
 #include "base/codec/fields.h"
 #include "base/io/file_util.h"
-#include "engine/manifest/manifest.h"
 #include "engine/tree/memory/op.h"
 #include "tests/engine/engine_test.h"
+#include "tests/support/append_to_log.h"
 #include "wal/format.h"
 #include "wal/log.h"
 
@@ -261,25 +261,8 @@ TEST_F(DamageTest, TheLogOfAnotherStoreIsNotReplayed) {
 
 // Records that have their checksums, and that no version of the library writes.
 TEST_F(DamageTest, ARecordThatCannotBeIsNamedByItsPlace) {
-  ASSERT_OK_ASSIGN(const engine::Manifest manifest, engine::ReadManifest(*sim_->disk, "/store"));
   const auto append = [&](const wal::RecordSpec& spec) {
-    wal::RecoveryOptions recovery;
-    recovery.directory = "/store/log";
-    recovery.store = manifest.store;
-    recovery.first_segment = manifest.log_start_segment;
-    io::World world = sim_->world();
-    auto found = wal::Recover(world, recovery, [](const wal::RecordView&) { return Status(); });
-    ASSERT_OK(found);
-    wal::LogOptions options;
-    options.directory = recovery.directory;
-    options.store = recovery.store;
-    options.segment_bytes = options_.segment_bytes;
-    options.hot_tail_bytes = options_.hot_tail_bytes;
-    ASSERT_OK_ASSIGN(const auto log, wal::Log::Open(world, options, std::move(*found)));
-    ASSERT_OK_ASSIGN(wal::Log::Slot slot, log->Reserve(spec, wal::Log::Purpose::kData));
-    log->Publish(slot, {});
-    ASSERT_OK(log->Wait(slot.sequence, /*durable=*/true, io::kNoDeadline));
-    ASSERT_OK(log->Close());
+    ASSERT_OK(AppendToLog(sim_->world(), "/store", options_, spec));
   };
   const auto start_again = [&] {
     for (const std::string& path : sim_->disk->Files()) {
