@@ -33,12 +33,14 @@ bool WaitsForFirst(const Delta& delta, const DeltaWindow& rest, size_t view) {
 DeltaWindow TakeWindow(const ModelSpec& model, const Delta& delta, DeltaWindow* rest,
                        uint64_t max_bytes) {
   uint64_t position_bytes = sizeof(TokenId);
+  bool has_kv = false;  // The first group is taken whatever its size is.
   std::vector<bool> taken(rest->kv.size(), false);
   for (size_t i = 0; i < rest->kv.size(); ++i) {
     if (rest->kv[i].count == 0 || WaitsForFirst(delta, *rest, i)) continue;
     const uint64_t bytes = KvLayoutBytes(model.groups[delta.kv->groups[i].group], 1);
-    taken[i] = position_bytes == sizeof(TokenId) || position_bytes + bytes <= max_bytes;
-    if (taken[i]) position_bytes += bytes;
+    if (has_kv && position_bytes + bytes > max_bytes) continue;
+    taken[i] = has_kv = true;
+    position_bytes += bytes;
   }
   const uint64_t positions = std::max<uint64_t>(1, max_bytes / position_bytes);
   DeltaWindow window = *rest;
@@ -68,7 +70,8 @@ StagedWindow* StagedOf(const LargeAppends::Large& large) {
 
 // ---------------------------------------------------------------- begun
 
-// It waits for at most a segment.
+// The bytes of the log that an append waits for before it begins: a segment at most, since its
+// parts go on from there whatever the log's limit is.
 uint64_t LargeAppends::LogBytes(const ModelSpec& model, const Delta& delta) const {
   return std::min(PayloadBytes(model, delta), deps_.options->segment_bytes);
 }
