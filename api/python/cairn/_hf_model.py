@@ -60,7 +60,7 @@ def probe(model):
         kind, likes, window = describe(number, layer)
         key = (kind, window, *((plane, index, like.dtype, *like.shape) for plane, index, like in likes))
         state_bytes = sum(like.nbytes for _, _, like in likes)
-        if kind == "recurrent" and key in groups and not _states.has_room(len(groups[key].layers), state_bytes):
+        if kind == "recurrent" and key in groups and not _states.fit(len(groups[key].layers) + 1, state_bytes):
             groups[key, number] = groups.pop(key)  # It is complete.
         groups.setdefault(key, Group(kind, [], likes, window)).layers.append(number)
     turns = turns_of(model, cache, position, far)

@@ -71,7 +71,7 @@ def groups_of(shape):
     def add(name, section, number, rows):
         """The layer joins the group of its section that has its rows."""
         same = [group for group in groups if group.section == section and group.rows == rows and
-                (section is not None or _states.has_room(len(group.layers), sum(row.bytes for row in rows)))]
+                (section is not None or _states.fit(len(group.layers) + 1, sum(row.bytes for row in rows)))]
         if same:
             at = groups.index(same[0])
             groups[at] = dataclasses.replace(same[0], layers=(*same[0].layers, number))

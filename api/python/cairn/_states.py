@@ -5,6 +5,6 @@
 GROUP_BYTES = 63 << 20
 
 
-def has_room(layers, layer_bytes):
-    """Whether a group of this many recurrent layers may have one more."""
-    return (layers + 1) * layer_bytes <= GROUP_BYTES
+def fit(layers, layer_bytes):
+    """Whether a group may have this many recurrent layers."""
+    return layers * layer_bytes <= GROUP_BYTES

@@ -187,7 +187,7 @@ def _recurrent(vllm_config, index, layers, spec, backend):
          math.prod(shape) * dtype.itemsize)
         for number, (shape, dtype) in enumerate(zip(spec.shapes, spec.dtypes)))
     state_bytes = sum(bytes_ for _, _, bytes_ in planes)
-    if not _states.has_room(len(layers) - 1, state_bytes):
+    if not _states.fit(len(layers), state_bytes):
         raise ValueError(f"CairnConnector: cache group {index} is recurrent, and its {len(layers)} layers have states of "
                          f"{state_bytes * len(layers)} bytes together; at most {_states.GROUP_BYTES} are supported")
     processor = torch.backends.cpu.get_cpu_capability() if current_platform.is_cpu() else current_platform.device_type
