@@ -100,8 +100,7 @@ Json ToJson(const Side& side, uint64_t shared) {
 void PrintSide(const Side& side, uint64_t shared, uint64_t equal) {
   std::string where;
   for (const auto& [kind, count] : side.behind) {
-    where += (where.empty() ? "" : ", ") + std::to_string(count) + ' ' +
-             (kind == Where::kNone ? "without KV" : WhereName(kind));
+    where += (where.empty() ? "" : ", ") + std::to_string(count) + ' ' + WhereInWords(kind);
   }
   std::printf("%s\n", LabelWithId(side.seen).c_str());
   std::printf("  behind   %s, %s%s\n", Plural(side.seen.length - shared, "token").c_str(),

@@ -154,6 +154,10 @@ const char* WhereName(Where where) {
   return "?";
 }
 
+const char* WhereInWords(Where where) {
+  return where == Where::kNone ? "without KV" : WhereName(where);
+}
+
 uint64_t NodeContent::BytesBelow(uint64_t end) const {
   uint64_t bytes = 0;
   for (const Piece& piece : pieces) {

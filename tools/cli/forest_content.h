@@ -24,7 +24,8 @@ enum class Where : uint8_t {
   kNone,         // No group ever had it here.
 };
 inline constexpr size_t kWheres = 5;
-const char* WhereName(Where where);  // "evicted", "approximate", "log", "table", "none"
+const char* WhereName(Where where);     // "evicted", "approximate", "log", "table", "none"
+const char* WhereInWords(Where where);  // The same for people: "without KV" for the last.
 
 // Positions of a node that lie together.
 struct Piece {

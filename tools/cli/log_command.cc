@@ -142,8 +142,7 @@ struct PathContent {
     }
     std::string text;
     for (const Where where : wheres) {
-      text += (text.empty() ? "" : ", ") +
-              std::string(where == Where::kNone ? "without KV" : WhereName(where));
+      text += (text.empty() ? "" : ", ") + std::string(WhereInWords(where));
     }
     return text;
   }

@@ -40,9 +40,7 @@ std::vector<LineRun> RunsOf(const ForestPicture& picture, const TreeLine& line) 
   return runs;
 }
 
-using BytesByBranch = std::unordered_map<uint64_t, BranchBytes>;
-
-void MakeRows(const BytesByBranch& bytes, ForestPicture* picture) {
+void MakeRows(const std::unordered_map<uint64_t, BranchBytes>& bytes, ForestPicture* picture) {
   std::vector<size_t> row_of(picture->lines.lines.size(), SIZE_MAX);
   std::vector<size_t> parents(picture->lines.lines.size(), SIZE_MAX);
   for (const size_t index : picture->lines.Preorder()) {
@@ -78,13 +76,10 @@ uint64_t TreePicture::nodes() const {
 Result<TreePicture> MakePicture(const Store& store, const std::string& path, uint64_t made_ns,
                                 const ForestFilter& filter) {
   CAIRN_ASSIGN_OR_RETURN(std::vector<Forest> forests, LoadForests(store, filter));
-  BytesByBranch whole;  // Other namespaces may share what this one has.
+  // Other namespaces may share what the one has that is drawn: bytes are counted over all of them.
+  std::vector<Forest> all;
   if (filter.ns.has_value()) {
-    CAIRN_ASSIGN_OR_RETURN(const std::vector<Forest> all, LoadForests(store, {}));
-    for (const Forest& forest : all) {
-      CAIRN_ASSIGN_OR_RETURN(const ForestContent content, ReadContent(store, forest));
-      whole.merge(CountBytes(forest, content));
-    }
+    CAIRN_ASSIGN_OR_RETURN(all, LoadForests(store, {}));
   }
   TreePicture picture{.store = path, .made_ns = made_ns, .forests = {}};
   // Lines point into their forest, and rows to their lines: neither moves from here on.
@@ -97,8 +92,12 @@ Result<TreePicture> MakePicture(const Store& store, const std::string& path, uin
       one.lines.roots.push_back(one.lines.lines.size());
       one.lines.lines.push_back({&empty, 0, {}, {}});
     }
-    CAIRN_ASSIGN_OR_RETURN(one.content, ReadContent(store, one.forest));
-    MakeRows(filter.ns.has_value() ? whole : CountBytes(one.forest, one.content), &one);
+    const auto same_model = std::find_if(all.begin(), all.end(), [&](const Forest& other) {
+      return other.model.id == one.forest.model.id;
+    });
+    const Forest& counted = same_model == all.end() ? one.forest : *same_model;
+    CAIRN_ASSIGN_OR_RETURN(one.content, ReadContent(store, counted));
+    MakeRows(CountBytes(counted, one.content), &one);
   }
   return picture;
 }

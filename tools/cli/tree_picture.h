@@ -30,8 +30,8 @@ struct TreeRow {
 
 struct ForestPicture {
   Forest forest;
-  TreeLines lines;  // Branches without tokens are roots as well, the last ones.
-  ForestContent content;
+  TreeLines lines;            // Branches without tokens are roots as well, the last ones.
+  ForestContent content;      // By node; others of the model may be among them.
   std::vector<TreeRow> rows;  // Each line followed by those that leave it.
 };
 
