@@ -2,9 +2,9 @@
 //
 // The bug: a copy's MANIFEST was taken before the end of the log that comes along. What got a table
 // in between was in the copy, and the number of its table was given again there: the new table was
-// renamed over the one that was in use. Method: on the simulated machine a derived table, the first
-// of an opening, comes at every moment of a copy. And a store whose MANIFEST gives numbers of
-// existing tables must not give them either.
+// renamed over the one that was in use. Method: on the simulated machine the first derived table of
+// an opening is written at every moment of a copy. In a second test MANIFEST says that the next
+// table gets number 1, while tables with that and later numbers exist: the opening skips them.
 #include "engine/manifest/manifest.h"
 #include "engine/store/store_core.h"
 #include "tests/engine/engine_test.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Property: nothing costs more than in proportion to how much of it there is: ops of a batch, names
-// of a namespace, nodes on one path, namespaces. In work and in bytes of log, index and
-// memory the slope of log(cost) over log(size) is at most 1.2.
-// Method: `cairn-bench sweep` itself, at sizes that take a moment. Where the machine lends no
-// counter of instructions it reports processor time, which neighbours and caches make less sharp.
+// Property: costs grow in proportion at most. Ten times as many ops of a batch, names of a
+// namespace, nodes on one path or namespaces cost at most 10^1.2 times the work, and 10^1.2 times
+// the bytes of log, index and memory. Method: `cairn-bench sweep` itself, at sizes that take a
+// moment. Where the machine lends no counter of instructions it reports processor time, which
+// neighbours and caches make less sharp.
 
 #include <gtest/gtest.h>
 
